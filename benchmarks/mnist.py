@@ -76,7 +76,7 @@ class Mnist:
     """The table, and the ways to train on it; every run says what it paid and how the model does on the test rows."""
 
     def __init__(self, path: Path, *, dealt: bool = False) -> None:
-        self.terms = {"classes": range(10), "rows": ROWS, "delta": DELTA, "batches": "full"}
+        self.terms = {"classes": range(10), "rows": ROWS, "delta": DELTA, "batches": "full", "feature_bound": 1.0}
         begin = time.perf_counter()
         with np.load(path) as data:
             self._x = np.concatenate([features(data[f"x_{part}"]) for part in ("train", "test")])

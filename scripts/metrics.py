@@ -175,7 +175,9 @@ def walk_of_fit() -> Walk:
     target = features @ np.array([0.5, -0.3, 0.2])
 
     def fit() -> Any:
-        return expost.Ridge(excess_risk=0.01, max_epsilon=5, regularization=0.01).fit(features, target)
+        return expost.Ridge(
+            excess_risk=0.01, max_epsilon=5, regularization=0.01, feature_bound=1.0, target_bounds=1.0
+        ).fit(features, target)
 
     fit()
     walk = Walk()

@@ -224,29 +224,52 @@ COMMON = {"max_epsilon": 400.0, "simulation_seed": 7, "regularization": 0.05}
 RISK, CLASSES = {"excess_risk": 0.1}, {"classes": (0, 1)}
 FITS: dict[str, tuple[Callable[[], Any], str]] = {
     **{
-        f"ridge, {method}": (lambda m=method: Ridge(method=m, **RISK, **COMMON), "y")
+        f"ridge, {method}": (
+            lambda m=method: Ridge(method=m, feature_bound=1.0, target_bounds=1.0, **RISK, **COMMON),
+            "y",
+        )
         for method in ("objective", "certificate", "output", "gradient", "cov_nr", "output_nr", "doubling", "theory")
     },
-    "ridge, test": (lambda: Ridge(method="test", score=("r2", 0.2), **COMMON), "y"),
-    "ridge, certificate of a score": (lambda: Ridge(method="certificate", score=("rmse", 0.9), **COMMON), "y"),
+    "ridge, test": (
+        lambda: Ridge(method="test", score=("r2", 0.2), feature_bound=1.0, target_bounds=1.0, **COMMON),
+        "y",
+    ),
+    "ridge, certificate of a score": (
+        lambda: Ridge(method="certificate", score=("rmse", 0.9), feature_bound=1.0, target_bounds=1.0, **COMMON),
+        "y",
+    ),
     **{
-        f"logistic, {method}": (lambda m=method: LogisticRegression(method=m, **RISK, **CLASSES, **COMMON), "label")
+        f"logistic, {method}": (
+            lambda m=method: LogisticRegression(method=m, feature_bound=1.0, **RISK, **CLASSES, **COMMON),
+            "label",
+        )
         for method in ("objective", "output", "gradient", "output_nr", "doubling", "theory")
     },
-    "logistic, delta": (lambda: LogisticRegression(delta=1e-6, **RISK, **CLASSES, **COMMON), "label"),
+    "logistic, delta": (
+        lambda: LogisticRegression(delta=1e-6, feature_bound=1.0, **RISK, **CLASSES, **COMMON),
+        "label",
+    ),
     **{
         f"logistic, test, {score[0]}, {every}": (
-            lambda s=score, k=every: LogisticRegression(score=s, validation_every=k, **CLASSES, **COMMON),
+            lambda s=score, k=every: LogisticRegression(
+                score=s, validation_every=k, feature_bound=1.0, **CLASSES, **COMMON
+            ),
             "label",
         )
         for score in (("accuracy", 0.75), ("log_loss", 0.66))
         for every in (None, 5)
     },
     **{
-        f"huber, {method}": (lambda m=method: HuberSVC(method=m, **RISK, **CLASSES, **COMMON), "label")
+        f"huber, {method}": (
+            lambda m=method: HuberSVC(method=m, feature_bound=1.0, **RISK, **CLASSES, **COMMON),
+            "label",
+        )
         for method in ("objective", "output", "gradient")
     },
-    "huber, test, 4": (lambda: HuberSVC(score=("accuracy", 0.75), validation_every=4, **CLASSES, **COMMON), "label"),
+    "huber, test, 4": (
+        lambda: HuberSVC(score=("accuracy", 0.75), validation_every=4, feature_bound=1.0, **CLASSES, **COMMON),
+        "label",
+    ),
 }
 
 
@@ -350,6 +373,7 @@ def resumed(table: pa.Table, later: pa.Table, folder: Path, monkeypatch: pytest.
             ledger=f"sqlite:///{folder}/book",
             account="dataset:t",
             checkpoint=str(folder / "run.npz"),
+            feature_bound=1.0,
         )
         dataset = Dataset(engine, name="t", bounds={name: (-1, 1) for name in "abc"})
         return model.fit(dataset, "label")
@@ -404,7 +428,7 @@ def test_a_fit_of_a_table_that_changes_while_it_is_read_is_refused(monkeypatch: 
     for validation in (None, 5):
         dataset = Dataset(Changing(ArrowEngine(examples())), adjacency="replace-one", rows=3000)
         model = LogisticRegression(
-            score=("accuracy", 0.75), validation_every=validation, classes=(0, 1), max_epsilon=400.0
+            score=("accuracy", 0.75), validation_every=validation, classes=(0, 1), max_epsilon=400.0, feature_bound=1.0
         )
         with pytest.raises(TableChanged):
             model.fit(dataset, "label")

@@ -51,20 +51,52 @@ def test_every_epsilon_is_answered_or_refused_before_anything_is_held(build: Any
 
 
 FITTED = {
-    "ridge": ("y", lambda e: Ridge(epsilon=e, max_epsilon=e)),
-    "ridge, moments": ("y", lambda e: Ridge(excess_risk=0.1, max_epsilon=e, method="certificate")),
-    "ridge, Gaussian moments": ("y", lambda e: Ridge(epsilon=e, max_epsilon=e, delta=1e-6)),
-    "ridge, chosen penalty": ("y", lambda e: Ridge(epsilon=e, max_epsilon=e, delta=1e-6, regularization=None)),
-    "ridge, output": ("y", lambda e: Ridge(epsilon=e, max_epsilon=e, method="output")),
-    "ridge, gradient test": ("y", lambda e: Ridge(excess_risk=0.1, max_epsilon=e, method="gradient")),
-    "ridge, score": ("y", lambda e: Ridge(score=("rmse", 0.5), max_epsilon=e)),
-    "logistic": ("c", lambda e: LogisticRegression(epsilon=e, max_epsilon=e, classes=[0, 1])),
-    "logistic, output": ("c", lambda e: LogisticRegression(epsilon=e, max_epsilon=e, classes=[0, 1], method="output")),
-    "logistic, score": ("c", lambda e: LogisticRegression(score=("accuracy", 0.6), max_epsilon=e, classes=[0, 1])),
-    "logistic, one feature": ("c", lambda e: LogisticRegression(epsilon=e, classes=[0, 1], fit_intercept=False)),
-    "ridge, output, one feature": ("y", lambda e: Ridge(epsilon=e, method="output", fit_intercept=False)),
-    "ridge, output, tiny delta": ("y", lambda e: Ridge(epsilon=e, method="output", delta=1e-28)),
-    "huber": ("c", lambda e: HuberSVC(epsilon=e, max_epsilon=e, classes=[0, 1])),
+    "ridge": ("y", lambda e: Ridge(epsilon=e, max_epsilon=e, feature_bound=1.0, target_bounds=1.0)),
+    "ridge, moments": (
+        "y",
+        lambda e: Ridge(excess_risk=0.1, max_epsilon=e, method="certificate", feature_bound=1.0, target_bounds=1.0),
+    ),
+    "ridge, Gaussian moments": (
+        "y",
+        lambda e: Ridge(epsilon=e, max_epsilon=e, delta=1e-6, feature_bound=1.0, target_bounds=1.0),
+    ),
+    "ridge, chosen penalty": (
+        "y",
+        lambda e: Ridge(
+            epsilon=e, max_epsilon=e, delta=1e-6, regularization=None, feature_bound=1.0, target_bounds=1.0
+        ),
+    ),
+    "ridge, output": (
+        "y",
+        lambda e: Ridge(epsilon=e, max_epsilon=e, method="output", feature_bound=1.0, target_bounds=1.0),
+    ),
+    "ridge, gradient test": (
+        "y",
+        lambda e: Ridge(excess_risk=0.1, max_epsilon=e, method="gradient", feature_bound=1.0, target_bounds=1.0),
+    ),
+    "ridge, score": ("y", lambda e: Ridge(score=("rmse", 0.5), max_epsilon=e, feature_bound=1.0, target_bounds=1.0)),
+    "logistic": ("c", lambda e: LogisticRegression(epsilon=e, max_epsilon=e, classes=[0, 1], feature_bound=1.0)),
+    "logistic, output": (
+        "c",
+        lambda e: LogisticRegression(epsilon=e, max_epsilon=e, classes=[0, 1], method="output", feature_bound=1.0),
+    ),
+    "logistic, score": (
+        "c",
+        lambda e: LogisticRegression(score=("accuracy", 0.6), max_epsilon=e, classes=[0, 1], feature_bound=1.0),
+    ),
+    "logistic, one feature": (
+        "c",
+        lambda e: LogisticRegression(epsilon=e, classes=[0, 1], fit_intercept=False, feature_bound=1.0),
+    ),
+    "ridge, output, one feature": (
+        "y",
+        lambda e: Ridge(epsilon=e, method="output", fit_intercept=False, feature_bound=1.0, target_bounds=1.0),
+    ),
+    "ridge, output, tiny delta": (
+        "y",
+        lambda e: Ridge(epsilon=e, method="output", delta=1e-28, feature_bound=1.0, target_bounds=1.0),
+    ),
+    "huber": ("c", lambda e: HuberSVC(epsilon=e, max_epsilon=e, classes=[0, 1], feature_bound=1.0)),
 }
 COUNTED = ("ridge", "ridge, moments", "logistic", "logistic, score", "huber")
 POINTS = RANDOM.uniform(-0.5, 0.5, (500, 2))

@@ -58,14 +58,24 @@ ENTRANCES: dict[str, Callable[[Any], Any]] = {
     "split": lambda cover: hypothesis.split_test("means", NUMBERS, cover(LABELS), epsilon=1),
     "fit": lambda cover: hypothesis.fit_test(cover(np.array([20, 20])), [0.5, 0.5], epsilon=1),
     "table": lambda cover: hypothesis.independence_test(cover(np.array([[20, 10], [10, 20]])), epsilon=1),
-    "ridge rows": lambda cover: Ridge(epsilon=1, regularization=1).fit(cover(TABLE), NUMBERS),
-    "ridge targets": lambda cover: Ridge(epsilon=1, regularization=1).fit(TABLE, cover(NUMBERS)),
-    "listed rows": lambda cover: Ridge(epsilon=1, regularization=1).fit([cover(row) for row in TABLE], NUMBERS),
-    "logistic": lambda cover: LogisticRegression(epsilon=1, classes=[0, 1]).fit(TABLE, cover(LABELS)),
-    "huber": lambda cover: HuberSVC(epsilon=1, classes=[0, 1]).fit(cover(TABLE), LABELS),
-    "sgd": lambda cover: SGDClassifier(epsilon=1, delta=1e-5, rows=ROWS, classes=[0, 1]).fit(cover(TABLE), LABELS),
+    "ridge rows": lambda cover: Ridge(epsilon=1, regularization=1, feature_bound=1.0, target_bounds=1.0).fit(
+        cover(TABLE), NUMBERS
+    ),
+    "ridge targets": lambda cover: Ridge(epsilon=1, regularization=1, feature_bound=1.0, target_bounds=1.0).fit(
+        TABLE, cover(NUMBERS)
+    ),
+    "listed rows": lambda cover: Ridge(epsilon=1, regularization=1, feature_bound=1.0, target_bounds=1.0).fit(
+        [cover(row) for row in TABLE], NUMBERS
+    ),
+    "logistic": lambda cover: LogisticRegression(epsilon=1, classes=[0, 1], feature_bound=1.0).fit(
+        TABLE, cover(LABELS)
+    ),
+    "huber": lambda cover: HuberSVC(epsilon=1, classes=[0, 1], feature_bound=1.0).fit(cover(TABLE), LABELS),
+    "sgd": lambda cover: SGDClassifier(epsilon=1, delta=1e-5, rows=ROWS, classes=[0, 1], feature_bound=1.0).fit(
+        cover(TABLE), LABELS
+    ),
     "sgd, public rows": lambda cover: SGDRegressor(
-        score=("rmse", 5.0), delta=1e-5, rows=ROWS, target_bounds=(0, 9), max_epsilon=100
+        score=("rmse", 5.0), delta=1e-5, rows=ROWS, target_bounds=(0, 9), max_epsilon=100, feature_bound=1.0
     ).fit(TABLE, NUMBERS, public_validation=(cover(TABLE), NUMBERS)),
     "network": lambda cover: network(cover(TABLE.astype(np.float32)), LABELS),
     "network, public rows": lambda cover: network(

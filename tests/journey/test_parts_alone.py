@@ -143,12 +143,12 @@ def test_a_window_is_answered_as_if_it_were_the_table(name: str, monkeypatch: py
 @pytest.mark.parametrize(
     "model",
     [
-        expost.Ridge(excess_risk=0.1, regularization=0.1, bounds={"x": (0, 10), "y": (0, 10)}),
+        expost.Ridge(excess_risk=0.1, regularization=0.1, bounds={"x": (0, 10), "y": (0, 10)}, target_bounds=1.0),
         expost.LogisticRegression(excess_risk=0.1, classes=[0, 1], feature_bound=10),
         expost.LogisticRegression(excess_risk=0.1, classes=[0, 1], feature_bound=10, rows=100, method="absolute_loss"),
         expost.HuberSVC(excess_risk=0.1, classes=[0, 1], feature_bound=10),
-        expost.SGDClassifier(epsilon=1, delta=1e-6, rows=100, classes=[0, 1]),
-        expost.SGDRegressor(epsilon=1, delta=1e-6, rows=100),
+        expost.SGDClassifier(epsilon=1, delta=1e-6, rows=100, classes=[0, 1], feature_bound=1.0),
+        expost.SGDRegressor(epsilon=1, delta=1e-6, rows=100, feature_bound=1.0, target_bounds=1.0),
     ],
     ids=["ridge", "logistic", "absolute loss", "huber", "descent of classes", "descent of numbers"],
 )

@@ -225,8 +225,10 @@ def test_a_missing_label_leaves_large_whole_labels_apart(kind) -> None:
     build = LABELS[kind]
     for column in (labels, [None, *labels[1:]]):
         for model in (
-            expost.LogisticRegression(epsilon=50, classes=(LARGE, LARGE + 1), simulation_seed=1),
-            expost.SGDClassifier(epsilon=50, classes=[LARGE, LARGE + 1], rows=400, steps=20, simulation_seed=1),
+            expost.LogisticRegression(epsilon=50, classes=(LARGE, LARGE + 1), simulation_seed=1, feature_bound=1.0),
+            expost.SGDClassifier(
+                epsilon=50, classes=[LARGE, LARGE + 1], rows=400, steps=20, simulation_seed=1, feature_bound=1.0
+            ),
         ):
             assert float(np.ravel(model.fit(rows, build(column)).coef_)[0]) > 1
 

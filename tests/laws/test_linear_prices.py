@@ -37,13 +37,19 @@ REGRESSIONS: dict[str, Make] = {
     "ridge, counted": lambda **terms: expost.Ridge(adjacency="add-remove", **terms),
     "certificate": lambda **terms: expost.Ridge(method="certificate", **terms),
     "output": lambda **terms: expost.Ridge(method="output", regularization=1.0, **terms),
+    "ridge, Euclidean": lambda **terms: expost.Ridge(feature_norm="l2", **terms),
+    "ridge, intercept": lambda **terms: expost.Ridge(fit_intercept=True, **terms),
 }
 CLASSIFIERS: dict[str, Make] = {
     "logistic": lambda **terms: expost.LogisticRegression(classes=(0, 1), **terms),
     "logistic, added rows": lambda **terms: expost.LogisticRegression(
         classes=(0, 1), rows=terms.pop("declared", ROWS), **terms
     ),
+    "logistic, Euclidean with delta": lambda **terms: expost.LogisticRegression(
+        classes=(0, 1), feature_norm="l2", delta=1e-6, **terms
+    ),
     "svm": lambda **terms: expost.HuberSVC(classes=(0, 1), **terms),
+    "svm, added rows": lambda **terms: expost.HuberSVC(classes=(0, 1), rows=terms.pop("declared", ROWS), **terms),
 }
 MODELS = REGRESSIONS | CLASSIFIERS
 
@@ -53,6 +59,7 @@ def price(name: str, *, rows: int = ROWS, **terms: Any) -> float:
     x, y = (X[:rows], Y[:rows]) if rows <= ROWS else table(rows)
     target = y if name in REGRESSIONS else (y > 0).astype(int)
     given = {"max_epsilon": 1000.0, "bounds": BOX} | terms
+    given |= {"target_bounds": 1.0} if name in REGRESSIONS else {}
     if "added rows" in name:
         given["declared"] = rows
     fits = [MODELS[name](simulation_seed=seed, **given).fit(x, target) for seed in range(SEEDS)]
@@ -99,7 +106,7 @@ def test_more_rows_never_cost_more(name: str) -> None:
             LABEL,
             [("accuracy", each) for each in (0.7, 0.65, 0.6)],
         ),
-        (lambda **terms: expost.Ridge(**terms), Y, [("rmse", each) for each in (0.2, 0.25, 0.3)]),
+        (lambda **terms: expost.Ridge(target_bounds=1.0, **terms), Y, [("rmse", each) for each in (0.2, 0.25, 0.3)]),
     ],
     ids=["logistic", "svm", "ridge"],
 )
@@ -115,9 +122,11 @@ def test_scores_cost_less_when_looser_and_no_more_under_a_larger_cap(make: Make,
 
 def test_a_first_tilt_is_paid_only_if_its_check_can_accept() -> None:
     plans = [
-        expost.Ridge(excess_risk=0.01, bounds=BOX, failure_probability=each, max_epsilon=1000.0)._build_query()
+        expost.Ridge(
+            excess_risk=0.01, bounds=BOX, failure_probability=each, max_epsilon=1000.0, target_bounds=1.0
+        )._build_query()
         for each in (0.3, 1e-3, 1e-5, 1e-7)
     ]
-    assert all(plan.plan(read_rows(X, Y), PlanContext())._scale > 0 for plan in plans)
+    assert all(plan.plan(read_rows(X, Y), PlanContext())._usual._scale > 0 for plan in plans)
     with pytest.raises(BudgetExceeded):
-        expost.Ridge(excess_risk=0.01, bounds=BOX, max_epsilon=0.05).fit(X, Y)
+        expost.Ridge(excess_risk=0.01, bounds=BOX, max_epsilon=0.05, target_bounds=1.0).fit(X, Y)

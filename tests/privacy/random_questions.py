@@ -256,12 +256,23 @@ FITS: dict[str, tuple[Any, bool]] = {
         ),
         distances=False,
     ),
-    "ridge": _fit(lambda k, n: expost.Ridge(epsilon=5, regularization=0.5, bounds=_box(k)), distances=False),
+    "ridge": _fit(
+        lambda k, n: expost.Ridge(epsilon=5, regularization=0.5, bounds=_box(k), target_bounds=1.0), distances=False
+    ),
+    "ridge, readings": _fit(
+        lambda k, n: expost.Ridge(
+            excess_risk=0.02, max_epsilon=400, regularization=0.01, bounds=_box(k), target_bounds=1.0
+        ),
+        distances=False,
+    ),
     "ridge, certificate": _fit(
-        lambda k, n: expost.Ridge(method="certificate", epsilon=5, regularization=0.5, bounds=_box(k))
+        lambda k, n: expost.Ridge(
+            method="certificate", epsilon=5, regularization=0.5, bounds=_box(k), target_bounds=1.0
+        )
     ),
     "ridge, gaussian": _fit(
-        lambda k, n: expost.Ridge(regularization=None, epsilon=1, delta=1e-5, bounds=_box(k)), distances=False
+        lambda k, n: expost.Ridge(regularization=None, epsilon=1, delta=1e-5, bounds=_box(k), target_bounds=1.0),
+        distances=False,
     ),
     "added rows, logistic": _fit(
         lambda k, n: expost.LogisticRegression(
@@ -270,27 +281,37 @@ FITS: dict[str, tuple[Any, bool]] = {
         distances=False,
     ),
     "added rows, ridge": _fit(
-        lambda k, n: expost.Ridge(excess_risk=0.3, max_epsilon=50, regularization=0.5, bounds=_box(k), rows=20),
+        lambda k, n: expost.Ridge(
+            excess_risk=0.3, max_epsilon=50, regularization=0.5, bounds=_box(k), rows=20, target_bounds=1.0
+        ),
         distances=False,
     ),
     "added rows, ridge, certificate": _fit(
-        lambda k, n: expost.Ridge(method="certificate", epsilon=5, regularization=0.5, bounds=_box(k), rows=20)
+        lambda k, n: expost.Ridge(
+            method="certificate", epsilon=5, regularization=0.5, bounds=_box(k), rows=20, target_bounds=1.0
+        )
     ),
     "persons, huber": _fit(
         lambda k, n: expost.HuberSVC(epsilon=1, regularization=1.0, classes=_classes(k), bounds=_box(k), rows=20),
         distances=False,
     ),
     "persons, ridge": _fit(
-        lambda k, n: expost.Ridge(excess_risk=0.3, max_epsilon=50, regularization=0.5, bounds=_box(k), rows=20),
+        lambda k, n: expost.Ridge(
+            excess_risk=0.3, max_epsilon=50, regularization=0.5, bounds=_box(k), rows=20, target_bounds=1.0
+        ),
         distances=False,
     ),
     "persons, ridge, certificate": _fit(
-        lambda k, n: expost.Ridge(method="certificate", epsilon=5, regularization=0.5, bounds=_box(k), rows=20)
+        lambda k, n: expost.Ridge(
+            method="certificate", epsilon=5, regularization=0.5, bounds=_box(k), rows=20, target_bounds=1.0
+        )
     ),
     "sgd classifier": _fit(
         lambda k, n: expost.SGDClassifier(epsilon=1, classes=_classes(k), rows=20, steps=3, bounds=_box(k))
     ),
-    "sgd regressor": _fit(lambda k, n: expost.SGDRegressor(epsilon=1, rows=20, steps=3, bounds=_box(k))),
+    "sgd regressor": _fit(
+        lambda k, n: expost.SGDRegressor(epsilon=1, rows=20, steps=3, bounds=_box(k), target_bounds=1.0)
+    ),
     "newton": _fit(
         lambda k, n: expost.SGDClassifier(
             epsilon=1, classes=_classes(k), rows=20, steps=3, solver="newton", bounds=_box(k)

@@ -79,10 +79,12 @@ def test_a_measured_answer_cannot_be_shown_pickled_or_compared(question: Any) ->
 @pytest.mark.parametrize(
     "model",
     [
-        Ridge(epsilon=5, regularization=0.5, simulation_seed=1),
-        Ridge(epsilon=5, regularization=0.5, simulation_seed=1, method="certificate"),
-        Ridge(epsilon=5, regularization=0.5, simulation_seed=1, method="output"),
-        LogisticRegression(epsilon=5, regularization=0.5, simulation_seed=1, classes=(0, 1)),
+        Ridge(epsilon=5, regularization=0.5, simulation_seed=1, feature_bound=1.0, target_bounds=1.0),
+        Ridge(
+            epsilon=5, regularization=0.5, simulation_seed=1, method="certificate", feature_bound=1.0, target_bounds=1.0
+        ),
+        Ridge(epsilon=5, regularization=0.5, simulation_seed=1, method="output", feature_bound=1.0, target_bounds=1.0),
+        LogisticRegression(epsilon=5, regularization=0.5, simulation_seed=1, classes=(0, 1), feature_bound=1.0),
     ],
     ids=["tilted", "certificate", "output", "logistic"],
 )
@@ -101,5 +103,7 @@ def test_one_extreme_cell_changes_neither_warnings_nor_the_course_of_a_fit(value
     rows[3, 1] = value
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model = Ridge(epsilon=5, regularization=0.5, simulation_seed=1).fit(rows, np.zeros(200))
+        model = Ridge(epsilon=5, regularization=0.5, simulation_seed=1, feature_bound=1.0, target_bounds=1.0).fit(
+            rows, np.zeros(200)
+        )
     assert np.isfinite(model.coef_).all()

@@ -9,7 +9,7 @@ from expost.audit import AuditProfile, AuditVerdict, audit_table
 from expost.audit.entries_learning import entries
 from expost.core import Sensitivity
 from expost.data.second_moment import MomentLayout
-from expost.models.linear import OutputFit, ResidualCheck, TiltedRisk
+from expost.models.linear import OutputFit, PilotedRidge, ResidualCheck, TiltedRisk
 from expost.models.linear.risk_minimum import SealedRisk
 
 PROFILE = AuditProfile(runs=2000, slow_runs=150)
@@ -48,6 +48,14 @@ def test_a_check_with_too_little_noise_is_caught(monkeypatch) -> None:
     monkeypatch.setattr(ResidualCheck, "_seal_contributions", unclipped)
 
     assert verdict_of("models.ResidualCheck") is AuditVerdict.VIOLATED
+
+
+def test_readings_with_too_little_noise_are_caught(monkeypatch) -> None:
+    assert verdict_of("models.PilotedRidge") is not AuditVerdict.VIOLATED
+    measure = PilotedRidge._seal_sums
+    monkeypatch.setattr(PilotedRidge, "_seal_sums", lambda *arguments: resealed(measure(*arguments), 50))
+
+    assert verdict_of("models.PilotedRidge") is AuditVerdict.VIOLATED
 
 
 def resealed(sealed, factor):

@@ -110,28 +110,50 @@ MODELS: dict[str, tuple[Callable[[tuple[Any, Any]], Any], bool]] = {
     ),
 }
 REGRESSIONS: dict[str, tuple[Callable[[], Any], bool]] = {
-    "ridge": (lambda: expost.Ridge(epsilon=5, regularization=0.5, bounds=_BOX, simulation_seed=1), False),
+    "ridge": (
+        lambda: expost.Ridge(epsilon=5, regularization=0.5, bounds=_BOX, simulation_seed=1, target_bounds=1.0),
+        False,
+    ),
     "ridge, certificate": (
-        lambda: expost.Ridge(method="certificate", epsilon=5, regularization=0.5, bounds=_BOX, simulation_seed=1),
+        lambda: expost.Ridge(
+            method="certificate", epsilon=5, regularization=0.5, bounds=_BOX, simulation_seed=1, target_bounds=1.0
+        ),
         True,
     ),
     "ridge, excess risk": (
-        lambda: expost.Ridge(excess_risk=0.3, max_epsilon=50, regularization=0.5, bounds=_BOX, simulation_seed=1),
+        lambda: expost.Ridge(
+            excess_risk=0.3, max_epsilon=50, regularization=0.5, bounds=_BOX, simulation_seed=1, target_bounds=1.0
+        ),
         False,
     ),
     "ridge, added rows": (
         lambda: expost.Ridge(
-            excess_risk=0.3, max_epsilon=50, regularization=0.5, bounds=_BOX, rows=ROWS, simulation_seed=1
+            excess_risk=0.3,
+            max_epsilon=50,
+            regularization=0.5,
+            bounds=_BOX,
+            rows=ROWS,
+            simulation_seed=1,
+            target_bounds=1.0,
         ),
         False,
     ),
     "ridge, certificate, added rows": (
         lambda: expost.Ridge(
-            method="certificate", epsilon=5, regularization=0.5, bounds=_BOX, rows=ROWS, simulation_seed=1
+            method="certificate",
+            epsilon=5,
+            regularization=0.5,
+            bounds=_BOX,
+            rows=ROWS,
+            simulation_seed=1,
+            target_bounds=1.0,
         ),
         True,
     ),
-    "sgd": (lambda: expost.SGDRegressor(epsilon=1, rows=ROWS, steps=3, bounds=_BOX, simulation_seed=1), True),
+    "sgd": (
+        lambda: expost.SGDRegressor(epsilon=1, rows=ROWS, steps=3, bounds=_BOX, simulation_seed=1, target_bounds=1.0),
+        True,
+    ),
 }
 ADDED = ("sgd", "logistic, added rows", "ridge, added rows", "ridge, certificate, added rows")
 _BOX = [(0.0, 1.0), (-1.0, 2.0)]

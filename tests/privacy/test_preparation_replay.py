@@ -75,7 +75,7 @@ def test_one_row_of_a_dataset_changes_one_vector_of_each_step_of_a_pipeline(firs
         box = [(0, 1) if kinds["x"] == "bool" else (-7.5, 12.25), (-3, 9)]
 
         def ask(asking: Any, dataset: Dataset, box: Any = box, kinds: Any = kinds) -> Any:
-            model = expost.SGDClassifier(epsilon=1, classes=labels(kinds["label"]), rows=20, steps=3)
+            model = expost.SGDClassifier(epsilon=1, classes=labels(kinds["label"]), rows=20, steps=3, feature_bound=1.0)
             steps = expost.Pipeline([("first", MODELS[first](bounds=box)), ("model", model)])
             return asking.fit(steps, features=["x", "n"], target="label").receipt_
 

@@ -58,6 +58,7 @@ def entries() -> Iterable[AuditEntry]:
         "ResidualCheck": (_residual_check, PATHS),
         "TiltedClassifier": (lambda: (*_classifier_pairs(), *_counted_pairs()), TILTS),
         "TiltedRidge": (_tilted_ridge, (*TILTS, *PATHS)),
+        "PilotedRidge": (_piloted_ridge, (*TILTS, *PATHS)),
         "CertifiedRidge": (_certified_ridge, PATHS),
         "GaussianRidge": (_gaussian_ridge, GAUSSIAN_PATH),
         "AdaptiveRidge": (_adaptive_ridge, GAUSSIAN_PATH),
@@ -169,6 +170,28 @@ def _tilted_ridge() -> Sequence[Pair]:
     return (
         tilt_pair("its tilt", risk, request._epsilon, sides, target_scale=2.0**-GRID_BITS),
         request_pair("whole fits", linear.TiltedRidge(_make_problem(epsilon=1.0))),
+    )
+
+
+def _piloted_ridge() -> Sequence[Pair]:
+    """Attack each reading with the pair of rows that moves it furthest; the fits after them are those of TiltedRidge."""
+    request = linear.PilotedRidge(_make_problem(excess_risk=0.3, max_epsilon=1e4))
+    rows = [
+        UnitRows(read_rows(np.array([[score, 0.0]]), np.array([target])), UnitBall(2), grid_numbers(1.0))
+        for score, target in ((1.0, 1.0), (0.5, -1.0), (1.0, -1.0), (1.0, 1.0))
+    ]
+    level = Fraction(1)
+    sealed = {
+        "slope": (request._seal_slope(rows[0]), request._seal_slope(rows[1])),
+        "size of residuals": (request._seal_size(rows[2], 1.0), request._seal_size(rows[3], 1.0)),
+        "risk": (request._seal_risk(rows[2], 1.0), request._seal_risk(rows[3], 1.0)),
+    }
+    return (
+        *(
+            path_pair(f"its {name}", DiscreteLaplacePath, sides, Ladder((level,)), PureGuarantee(level))
+            for name, sides in sealed.items()
+        ),
+        request_pair("whole fits", request),
     )
 
 

@@ -35,10 +35,13 @@ class FitOptions:
     score: Annotated[str | None, typer.Option(help="Accuracy as a score, e.g. r2=0.6 or accuracy=0.9.")] = None
     level: Annotated[float | None, typer.Option("--epsilon", help="A privacy level instead of an accuracy.")] = None
     target_bounds: Annotated[
-        str, typer.Option(help="Public bounds of the target, as low:high, or one number b for -b:b (regressions).")
-    ] = "1"
+        str | None,
+        typer.Option(help="Public bounds of the target, as low:high, or one number b for -b:b (regressions)."),
+    ] = None
     classes: Annotated[str | None, typer.Option(help="The labels: negative,positive; with SGD also more.")] = None
-    regularization: Annotated[float | None, typer.Option(help="Penalty on squares; 0.005, with SGD 0.")] = None
+    regularization: Annotated[
+        float | None, typer.Option(help="Penalty on squares; 0.005, with SGD 0, for classes chosen.")
+    ] = None
     max_epsilon: Annotated[
         float | None,
         typer.Option(help="Largest cost; default: what the account allows one question, a tenth of its budget."),
@@ -75,11 +78,12 @@ class FitOptions:
             "score": self._parse_score(),
         }
         if self.descends:
-            penalty = self.regularization or 0.0
+            penalty: float | None = self.regularization or 0.0
             terms |= {"rows": self.rows, "regularization": penalty, "solver": self.solver or "gradient"}
         else:
-            penalty = _PENALTY if self.regularization is None else self.regularization
-            terms |= {"excess_risk": self.excess_risk, "feature_bound": 1.0, "regularization": penalty}
+            usual = _PENALTY if self.model == "ridge" else None  # classifiers choose theirs
+            penalty = usual if self.regularization is None else self.regularization
+            terms |= {"excess_risk": self.excess_risk, "regularization": penalty}
             terms["method"] = self.method or "auto"
         kind = getattr(models, (_CONVEX | _DESCENT)[self.model])
         if self.model in ("ridge", "sgd-regressor"):
@@ -105,6 +109,10 @@ class FitOptions:
 
     def _parse_target_bounds(self) -> float | tuple[float, float]:
         """Parse low:high, or one number."""
+        if self.target_bounds is None:
+            raise InvalidRequest(
+                "Expected public bounds of the target, got no --target-bounds", do="Pass --target-bounds LOW:HIGH"
+            )
         low, sign, high = self.target_bounds.partition(":")
         try:
             return (float(low), float(high)) if sign else float(low)

@@ -75,7 +75,8 @@ class ModelCard:
     --------
     >>> from expost import Ridge
     >>> X = np.random.default_rng(0).uniform(-0.3, 0.3, (500, 2))
-    >>> card = Ridge(epsilon=1.0, method="certificate", simulation_seed=1).fit(X, X[:, 0]).card()
+    >>> public = {"feature_bound": 1.0, "target_bounds": 1.0, "simulation_seed": 1}
+    >>> card = Ridge(epsilon=1.0, method="certificate", **public).fit(X, X[:, 0]).card()
     >>> card.to_dict()["title"], [section.title for section in card.sections][:3]
     ('Ridge', ['Data', 'What was promised, paid and reached', 'How it was fitted'])
     """

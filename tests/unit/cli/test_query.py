@@ -257,9 +257,14 @@ def test_the_price_of_gradient_descent_costs_nothing(folder) -> None:
         ([*ORIGIN, "--model", "sgd-classifier", "--classes", "EWR"], "--classes a,b,..."),
         ([*ORIGIN, "--model", "sgd-classifier", "--classes", "EWR,JFK", "--score", "accuracy"], "--score"),
         ([*ORIGIN, "--model", "logistic", "--classes", "EWR,JFK,LGA"], "--classes negative,positive"),
-        ([*DELAY, "--model", "sgd-regressor", "--solver", "magic"], "solver to be gradient or newton"),
-        ([*DELAY, "--model", "sgd-regressor", "--delta", "0"], "delta > 0"),
+        (
+            [*DELAY, "--model", "sgd-regressor", "--target-bounds", "300", "--solver", "magic"],
+            "solver to be gradient or newton",
+        ),
+        ([*DELAY, "--model", "sgd-regressor", "--target-bounds", "300", "--delta", "0"], "delta > 0"),
         ([*DELAY, "--model", "sgd-regressor", "--target-bounds", "nan"], "target_bounds"),
+        ([*DELAY, "--model", "sgd-regressor"], "--target-bounds LOW:HIGH"),
+        ([*DELAY, "--model", "ridge", "--epsilon", "1"], "--target-bounds LOW:HIGH"),
     ],
 )
 def test_options_that_describe_no_model_cost_nothing(folder, tmp_path, words: list[str], said: str) -> None:
@@ -413,6 +418,7 @@ def test_a_model_is_priced_without_being_fitted(folder) -> None:
 
 def test_a_model_that_cannot_be_written_is_not_fitted(folder) -> None:
     words = ["--target", "arr_delay", "--feature", "dep_delay=-40:300", "--rows", "5000", "--excess-risk", "5000"]
+    words += ["--target-bounds", "300"]
 
     with pytest.raises(expost.InvalidRequest, match="can be written"):
         run(folder, "fit", *words, "--budget", "1", "--output", "/no/such/folder/m.json", ledger="unfitted.ledger")
@@ -421,6 +427,7 @@ def test_a_model_that_cannot_be_written_is_not_fitted(folder) -> None:
 
 def test_a_fit_does_not_weaken_the_described_unit(described) -> None:
     words = ["--target", "arr_delay", "--feature", "dep_delay=-40:300", "--rows", "5000", "--excess-risk", "5000"]
+    words += ["--target-bounds", "300"]
 
     with pytest.raises(expost.InvalidRequest, match="a fit protects rows"):
         run(described, "fit", *words, "--budget", "1", ledger="fit.ledger")

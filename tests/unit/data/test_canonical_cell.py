@@ -119,8 +119,8 @@ def test_a_model_is_fitted_to_an_arrow_array_of_labels_of_which_one_is_no_text(k
     labels = texts([b"yes" if x > 0.5 else b"no" for x in rows[:-1]] + [BAD[0]], kind)
     column = pa.table({"y": labels})["y"]
     for model in (
-        expost.LogisticRegression(epsilon=20, classes=("no", "yes")),
-        expost.SGDClassifier(epsilon=20, classes=("no", "yes"), rows=2000, batches="full", steps=20),
+        expost.LogisticRegression(epsilon=20, classes=("no", "yes"), feature_bound=1.0),
+        expost.SGDClassifier(epsilon=20, classes=("no", "yes"), rows=2000, batches="full", steps=20, feature_bound=1.0),
     ):
         for given in (labels, column):
             assert (model.fit(rows[:, None] - 0.5, given).predict([[-0.5], [0.5]]) == ["no", "yes"]).all()
@@ -129,4 +129,6 @@ def test_a_model_is_fitted_to_an_arrow_array_of_labels_of_which_one_is_no_text(k
 def test_a_column_of_texts_is_no_feature_whatever_it_holds() -> None:
     for cities in ([b"1", b"2"], [b"1", BAD[0]]):
         with pytest.raises(InvalidRequest, match="not of objects or text, got 'city'"):
-            expost.Ridge(epsilon=1).fit(pa.table({"city": texts(cities)}), [0.0, 1.0])
+            expost.Ridge(epsilon=1, feature_bound=1.0, target_bounds=1.0).fit(
+                pa.table({"city": texts(cities)}), [0.0, 1.0]
+            )

@@ -102,8 +102,10 @@ def test_nothing_is_created_where_an_account_must_be_there_already(tmp_path):
         lambda: Session(people, ledger=place),
         lambda: Session(people, epsilon(1), ledger=place, analyst="ann"),
         lambda: Session(people, ledger=place, analyst="ann", analyst_budget=epsilon(1)),
-        lambda: LogisticRegression(epsilon=1, classes=[0, 1], ledger=str(place)).fit(rows, labels),
-        lambda: SGDClassifier(epsilon=1, classes=[0, 1], rows=4, batches="full", ledger=str(place)).fit(rows, labels),
+        lambda: LogisticRegression(epsilon=1, classes=[0, 1], ledger=str(place), feature_bound=1.0).fit(rows, labels),
+        lambda: SGDClassifier(
+            epsilon=1, classes=[0, 1], rows=4, batches="full", ledger=str(place), feature_bound=1.0
+        ).fit(rows, labels),
     ]
     for call in refused:
         with pytest.raises(InvalidRequest, match=r"the account .* in the ledger|a budget for"):

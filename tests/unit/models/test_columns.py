@@ -21,11 +21,11 @@ BOUNDS = [(0, 1)] * 4
 SGD = {"rows": 3_000, "bounds": BOUNDS, "steps": 5, "epsilon": 3.0, "simulation_seed": 1}
 LINEAR = {"bounds": BOUNDS, "epsilon": 5.0, "simulation_seed": 1}
 MODELS = {
-    "Ridge": (lambda: expost.Ridge(**LINEAR), TARGET, (-1.0, 1.0)),
+    "Ridge": (lambda: expost.Ridge(target_bounds=1.0, **LINEAR), TARGET, (-1.0, 1.0)),
     "LogisticRegression": (lambda: expost.LogisticRegression(classes=(0, 1), **LINEAR), LABEL, [0, 1]),
     "HuberSVC": (lambda: expost.HuberSVC(classes=(0, 1), **LINEAR), LABEL, [0, 1]),
     "SGDClassifier": (lambda: expost.SGDClassifier(classes=[0, 1], **SGD), LABEL, [0, 1]),
-    "SGDRegressor": (lambda: expost.SGDRegressor(**SGD), TARGET, (-1.0, 1.0)),
+    "SGDRegressor": (lambda: expost.SGDRegressor(target_bounds=1.0, **SGD), TARGET, (-1.0, 1.0)),
 }
 TABLES = {
     "pandas": lambda frame: frame,
@@ -136,7 +136,7 @@ def test_public_rows_of_a_training_are_checked_by_name():
 
 
 def test_a_second_fit_forgets_the_names_of_the_first():
-    model = expost.Ridge(**LINEAR).fit(FRAME, TARGET)
+    model = expost.Ridge(target_bounds=1.0, **LINEAR).fit(FRAME, TARGET)
 
     assert not hasattr(model.fit(ROWS, TARGET), "feature_names_in_")
     assert model.predict(FRAME[NAMES[::-1]]).shape == (3_000,)  # nothing to compare with
@@ -145,7 +145,7 @@ def test_a_second_fit_forgets_the_names_of_the_first():
 def test_a_repenalised_model_keeps_its_columns_and_reads_rows_alike():
     rows = FRAME.copy()
     rows.iloc[::3, 1] = 1e300
-    model = expost.Ridge(method="certificate", **LINEAR).fit(rows, TARGET)
+    model = expost.Ridge(method="certificate", target_bounds=1.0, **LINEAR).fit(rows, TARGET)
     other = model.repenalised(0.1)
 
     assert other.feature_names_in_.tolist() == NAMES
@@ -162,4 +162,9 @@ def test_tuned_models_know_their_columns():
 def test_a_frame_with_a_column_called_column_names_is_known_by_its_columns():
     frame = FRAME.rename(columns={"a": "column_names"})
 
-    assert expost.Ridge(**LINEAR).fit(frame, TARGET).feature_names_in_.tolist() == ["d", "column_names", "c", "b"]
+    assert expost.Ridge(target_bounds=1.0, **LINEAR).fit(frame, TARGET).feature_names_in_.tolist() == [
+        "d",
+        "column_names",
+        "c",
+        "b",
+    ]

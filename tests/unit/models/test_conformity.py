@@ -128,7 +128,9 @@ def test_a_score_of_gradient_descent_fails_on_small_tables_only(setting: str) ->
 @pytest.mark.parametrize("solver", ["newton", "gradient"])
 def test_a_solver_promises_several_classes_exactly_if_it_learns_them(solver: str) -> None:
     x = np.random.default_rng(0).uniform(-1, 1, (300, 2))
-    model = expost.SGDClassifier(solver=solver, epsilon=1.0, classes=[0, 1, 2], rows=300, steps=3, **SEED)
+    model = expost.SGDClassifier(
+        solver=solver, epsilon=1.0, classes=[0, 1, 2], rows=300, steps=3, feature_bound=1.0, **SEED
+    )
 
     promised = model.__sklearn_tags__().classifier_tags.multi_class
     try:

@@ -124,7 +124,14 @@ def test_a_certificate_is_refused_at_construction_or_climbs_to_the_end(failure, 
 
 
 def test_a_certificate_that_cannot_be_promised_names_the_failure_probability_it_needs():
-    model = expost.Ridge(method="certificate", excess_risk=0.01, failure_probability=5e-4, max_epsilon=20.0)
+    model = expost.Ridge(
+        method="certificate",
+        excess_risk=0.01,
+        failure_probability=5e-4,
+        max_epsilon=20.0,
+        feature_bound=1.0,
+        target_bounds=1.0,
+    )
 
     with pytest.raises(InvalidRequest, match=r"failure probability of at least 0\.0011 .*, got 0\.0005"):
         model.fit(ROWS, SIGNAL)
@@ -139,6 +146,7 @@ def test_pure_noise_is_not_certified_where_no_quantile_is_found():
             regularization=0.01,
             classes=(0, 1),
             max_epsilon=1e4,
+            feature_bound=1.0,
         )
         try:
             fitted = model.fit(ROWS, (SIGNAL > 0).astype(int))

@@ -72,7 +72,15 @@ def test_the_documented_exceptions_are_real() -> None:
 
 def test_score_is_an_argument_and_a_method() -> None:
     x, y = regression()
-    model = Ridge(score=("rmse", 0.3), regularization=1e-4, max_epsilon=50, method="certificate", simulation_seed=1)
+    model = Ridge(
+        score=("rmse", 0.3),
+        regularization=1e-4,
+        max_epsilon=50,
+        method="certificate",
+        simulation_seed=1,
+        feature_bound=1.0,
+        target_bounds=1.0,
+    )
 
     fitted = clone(model).fit(x, y)
 
@@ -98,9 +106,13 @@ def test_every_kind_of_table_can_be_fitted_and_predicted(kind) -> None:
     x, y = regression()
     x = np.round(x, 2)
 
-    model = Ridge(epsilon=5.0, simulation_seed=3).fit(kind(x), y)
+    model = Ridge(epsilon=5.0, simulation_seed=3, feature_bound=1.0, target_bounds=1.0).fit(kind(x), y)
 
-    assert np.allclose(model.coef_, Ridge(epsilon=5.0, simulation_seed=3).fit(x, y).coef_, atol=1e-3)
+    assert np.allclose(
+        model.coef_,
+        Ridge(epsilon=5.0, simulation_seed=3, feature_bound=1.0, target_bounds=1.0).fit(x, y).coef_,
+        atol=1e-3,
+    )
     assert model.predict(kind(x)).shape == y.shape
 
 
@@ -111,7 +123,7 @@ def test_a_dataset_is_streamed_and_billed_under_its_name(tmp_path) -> None:
     path = str(tmp_path / "people.ledger")
     open_ledger(path).open_account("dataset:people", expost.epsilon(10))
 
-    model = Ridge(epsilon=5.0, ledger=path).fit(data, "target")
+    model = Ridge(epsilon=5.0, ledger=path, feature_bound=1.0, target_bounds=1.0).fit(data, "target")
 
     assert open_ledger(path).spent("dataset:people") == model.receipt_.bill
     assert model.predict(table.select(["a", "b", "c"])).shape == y.shape
@@ -122,7 +134,7 @@ def test_clones_folds_and_processes_bill_the_ledger_they_were_given(tmp_path) ->
     path = str(tmp_path / "table.ledger")
     ledger = open_ledger(path)
     ledger.open_account("dataset:table", expost.epsilon(100))
-    model = LogisticRegression(epsilon=2.0, classes=(0, 1), ledger=path)
+    model = LogisticRegression(epsilon=2.0, classes=(0, 1), ledger=path, feature_bound=1.0)
     labels = (y > 0).astype(int)
 
     cross_val_score(model, x, labels, cv=3)
@@ -138,7 +150,7 @@ def test_an_exhausted_budget_refuses_the_next_fit(tmp_path) -> None:
     x, y = classification()
     path = str(tmp_path / "table.ledger")
     open_ledger(path).open_account("dataset:table", expost.epsilon(3))
-    model = LogisticRegression(epsilon=2.0, classes=(0, 1), ledger=path).fit(x, y)
+    model = LogisticRegression(epsilon=2.0, classes=(0, 1), ledger=path, feature_bound=1.0).fit(x, y)
 
     with pytest.raises(expost.BudgetExceeded):
         clone(model).fit(x, y)
@@ -148,19 +160,21 @@ def test_a_ledger_without_the_account_is_refused(tmp_path) -> None:
     x, y = classification()
 
     with pytest.raises(InvalidRequest, match="open_account"):
-        LogisticRegression(epsilon=2.0, classes=(0, 1), ledger=str(tmp_path / "new.ledger")).fit(x, y)
+        LogisticRegression(epsilon=2.0, classes=(0, 1), ledger=str(tmp_path / "new.ledger"), feature_bound=1.0).fit(
+            x, y
+        )
 
 
 def test_a_ledger_in_memory_is_refused_because_clones_would_copy_it() -> None:
     x, y = classification()
 
     with pytest.raises(InvalidRequest, match="path or a URL"):
-        LogisticRegression(epsilon=2.0, classes=(0, 1), ledger=open_ledger(None)).fit(x, y)
+        LogisticRegression(epsilon=2.0, classes=(0, 1), ledger=open_ledger(None), feature_bound=1.0).fit(x, y)
 
 
 def test_a_fitted_model_survives_pickling() -> None:
     x, y = regression()
-    model = Ridge(excess_risk=0.05, regularization=0.05, max_epsilon=10).fit(x, y)
+    model = Ridge(excess_risk=0.05, regularization=0.05, max_epsilon=10, feature_bound=1.0, target_bounds=1.0).fit(x, y)
 
     again = pickle.loads(pickle.dumps(model))
 
@@ -170,7 +184,10 @@ def test_a_fitted_model_survives_pickling() -> None:
 
 def test_one_number_bounds_the_target_on_both_sides() -> None:
     x, y = regression()
-    one, pair = (Ridge(epsilon=5.0, target_bounds=bounds, simulation_seed=1).fit(x, y) for bounds in (2, (-2.0, 2.0)))
+    one, pair = (
+        Ridge(epsilon=5.0, target_bounds=bounds, simulation_seed=1, feature_bound=1.0).fit(x, y)
+        for bounds in (2, (-2.0, 2.0))
+    )
 
     assert np.array_equal(one.coef_, pair.coef_)
     assert one.receipt_.terms["targets clipped to"] == 2.0
@@ -181,7 +198,10 @@ def test_targets_are_centered_on_the_middle_of_their_bounds(method: str) -> None
     x, y = regression()
     terms = {"epsilon": 1000.0, "method": method, "simulation_seed": 1}
 
-    near, far = Ridge(target_bounds=1, **terms).fit(x, y), Ridge(target_bounds=(99, 101), **terms).fit(x, y + 100)
+    near, far = (
+        Ridge(target_bounds=1, feature_bound=1.0, **terms).fit(x, y),
+        Ridge(target_bounds=(99, 101), feature_bound=1.0, **terms).fit(x, y + 100),
+    )
 
     assert np.allclose(near.coef_, far.coef_, atol=1e-6) and far.intercept_ == near.intercept_ + 100
     assert np.allclose(far.predict(x), near.predict(x) + 100, atol=1e-6)
@@ -193,7 +213,7 @@ def test_predictions_stay_within_the_bounds_of_a_score_that_was_tested() -> None
     x, y = regression()
     terms = {"max_epsilon": 100.0, "regularization": 1e-4, "simulation_seed": 2}
 
-    model = Ridge(score=("r2", 0.1), target_bounds=(99, 101), **terms).fit(x, y + 100)
+    model = Ridge(score=("r2", 0.1), target_bounds=(99, 101), feature_bound=1.0, **terms).fit(x, y + 100)
 
     wild = model.predict(np.vstack([x, 1e6 * np.eye(x.shape[1])]))
     assert wild.min() >= 99 and wild.max() <= 101
@@ -204,7 +224,7 @@ def test_targets_without_an_interval_are_refused(bounds: object) -> None:
     x, y = regression()
 
     with pytest.raises(InvalidRequest, match="target_bounds"):
-        Ridge(epsilon=1.0, target_bounds=bounds).fit(x, y)
+        Ridge(epsilon=1.0, target_bounds=bounds, feature_bound=1.0).fit(x, y)
 
 
 @pytest.mark.parametrize("kind", [Ridge, LogisticRegression, HuberSVC])
@@ -220,14 +240,16 @@ def test_weights_are_refused_with_a_reason() -> None:
     x, y = regression()
 
     with pytest.raises(InvalidRequest, match="sample_weight"):
-        Ridge(epsilon=1.0).fit(x, y, sample_weight=np.ones(len(y)))
+        Ridge(epsilon=1.0, feature_bound=1.0, target_bounds=1.0).fit(x, y, sample_weight=np.ones(len(y)))
 
 
 def test_a_missed_target_brings_the_best_private_model() -> None:
     x, y = regression()
 
     with pytest.raises(TargetNotMet) as missed:
-        Ridge(score=("r2", 0.999), max_epsilon=2.0, failure_probability=1e-9).fit(x, y)
+        Ridge(score=("r2", 0.999), max_epsilon=2.0, failure_probability=1e-9, feature_bound=1.0, target_bounds=1.0).fit(
+            x, y
+        )
 
     assert missed.value.release.value.coefficients.shape == (3,)
     assert missed.value.receipt.outcome.value == "not met"
@@ -240,7 +262,9 @@ def test_other_penalties_are_free_after_one_release(tmp_path) -> None:
     path = str(tmp_path / "table.ledger")
     ledger = open_ledger(path)
     ledger.open_account("dataset:table", expost.epsilon(50))
-    model = Ridge(epsilon=40.0, method="certificate", regularization=0.01, ledger=path).fit(x, y)
+    model = Ridge(
+        epsilon=40.0, method="certificate", regularization=0.01, ledger=path, feature_bound=1.0, target_bounds=1.0
+    ).fit(x, y)
     before = ledger.spent("dataset:table")
 
     others = [model.repenalised(penalty) for penalty in (0.001, 0.1, 10.0)]
@@ -275,15 +299,15 @@ def test_the_classes_must_be_public() -> None:
     x, y = classification()
 
     with pytest.raises(InvalidRequest, match="public"):
-        LogisticRegression(epsilon=1.0).fit(x, y)
+        LogisticRegression(epsilon=1.0, feature_bound=1.0).fit(x, y)
 
 
 def test_a_label_that_is_neither_class_counts_as_the_first() -> None:
     x, y = classification()
     strange = np.where(y == 0, 7, 1)
 
-    plain = LogisticRegression(epsilon=1.0, classes=(0, 1), simulation_seed=2).fit(x, y)
-    other = LogisticRegression(epsilon=1.0, classes=(0, 1), simulation_seed=2).fit(x, strange)
+    plain = LogisticRegression(epsilon=1.0, classes=(0, 1), simulation_seed=2, feature_bound=1.0).fit(x, y)
+    other = LogisticRegression(epsilon=1.0, classes=(0, 1), simulation_seed=2, feature_bound=1.0).fit(x, strange)
 
     assert np.array_equal(plain.coef_, other.coef_)
 
@@ -301,8 +325,8 @@ def test_a_label_of_whatever_kind_is_read_without_a_word(label: object) -> None:
     strange = y.astype(object)
     strange[3] = label
 
-    model = LogisticRegression(epsilon=1.0, classes=(0, 1), simulation_seed=2).fit(x, strange)
-    plain = LogisticRegression(epsilon=1.0, classes=(0, 1), simulation_seed=2).fit(
+    model = LogisticRegression(epsilon=1.0, classes=(0, 1), simulation_seed=2, feature_bound=1.0).fit(x, strange)
+    plain = LogisticRegression(epsilon=1.0, classes=(0, 1), simulation_seed=2, feature_bound=1.0).fit(
         x, np.where(np.arange(len(y)) == 3, 7, y)
     )
 
@@ -311,7 +335,9 @@ def test_a_label_of_whatever_kind_is_read_without_a_word(label: object) -> None:
 
 def test_probabilities_and_decisions_agree() -> None:
     x, y = classification()
-    model = LogisticRegression(epsilon=20.0, classes=("no", "yes")).fit(x, np.where(y == 1, "yes", "no"))
+    model = LogisticRegression(epsilon=20.0, classes=("no", "yes"), feature_bound=1.0).fit(
+        x, np.where(y == 1, "yes", "no")
+    )
 
     probability = model.predict_proba(x)
 
@@ -339,10 +365,19 @@ def test_degenerate_data_is_fitted_like_any_other(x: np.ndarray, y: np.ndarray, 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for model in (
-            Ridge(epsilon=900.0, regularization=1.0, simulation_seed=seed),
-            Ridge(epsilon=900.0, regularization=1.0, method="certificate", simulation_seed=seed),
-            LogisticRegression(epsilon=900.0, regularization=1.0, classes=(0.0, 1.0), simulation_seed=seed),
-            HuberSVC(epsilon=900.0, regularization=1.0, classes=(0.0, 1.0), simulation_seed=seed),
+            Ridge(epsilon=900.0, regularization=1.0, simulation_seed=seed, feature_bound=1.0, target_bounds=1.0),
+            Ridge(
+                epsilon=900.0,
+                regularization=1.0,
+                method="certificate",
+                simulation_seed=seed,
+                feature_bound=1.0,
+                target_bounds=1.0,
+            ),
+            LogisticRegression(
+                epsilon=900.0, regularization=1.0, classes=(0.0, 1.0), simulation_seed=seed, feature_bound=1.0
+            ),
+            HuberSVC(epsilon=900.0, regularization=1.0, classes=(0.0, 1.0), simulation_seed=seed, feature_bound=1.0),
         ):
             model.fit(x, y)
 
@@ -354,7 +389,7 @@ def test_nothing_exact_is_shown(caplog) -> None:
     exact = np.linalg.solve(x.T @ x / len(y) + 0.005 * np.eye(3), x.T @ y / len(y))
 
     with caplog.at_level("DEBUG"):
-        model = Ridge(epsilon=1.0).fit(x, y)
+        model = Ridge(epsilon=1.0, feature_bound=1.0, target_bounds=1.0).fit(x, y)
 
     shown = repr(model) + str(model.receipt_) + caplog.text + repr(model.release_)
     assert not any(f"{value:.6f}"[:7] in shown for value in exact)
@@ -365,7 +400,7 @@ def test_a_text_value_of_the_table_is_not_repeated_in_the_error() -> None:
     table = np.array([["1.5", "0.1"], ["diagnosis-7", "0.2"]], dtype=object)
 
     with pytest.raises(InvalidRequest) as refused:
-        Ridge(epsilon=1.0).fit(table, np.zeros(2))
+        Ridge(epsilon=1.0, feature_bound=1.0, target_bounds=1.0).fit(table, np.zeros(2))
 
     assert "diagnosis" not in str(refused.value) + repr(refused.value.__cause__) + repr(refused.value.__context__)
 
@@ -374,7 +409,7 @@ def test_only_methods_that_climb_can_draw_their_climb() -> None:
     x, y = regression()
 
     with pytest.raises(InvalidRequest, match="climbed"):
-        Ridge(epsilon=1.0).fit(x, y).plot_climb()
+        Ridge(epsilon=1.0, feature_bound=1.0, target_bounds=1.0).fit(x, y).plot_climb()
 
 
 @pytest.mark.parametrize(
@@ -405,7 +440,7 @@ def test_what_makes_no_sense_is_refused(terms: dict) -> None:
     x, y = regression(50)
 
     with pytest.raises(InvalidRequest):
-        Ridge(**terms).fit(x, y)
+        Ridge(**{"feature_bound": 1.0, "target_bounds": 1.0} | terms).fit(x, y)
 
 
 def test_derived_columns_are_fitted_and_paid_through_a_session() -> None:
@@ -417,9 +452,15 @@ def test_derived_columns_are_fitted_and_paid_through_a_session() -> None:
     by_hand = np.column_stack([2 * x[:, 0], x[:, 1], np.ones(len(y))])
     session = expost.Session(view, budget=expost.epsilon(20))
 
-    session.fit(Ridge(epsilon=5.0), features=["twice", "b", "one"], target="target")
-    session.fit(LogisticRegression(epsilon=5.0, classes=(False, True)), features=["twice", "b"], target="late")
-    seeded = Ridge(epsilon=5.0, simulation_seed=1)
+    session.fit(
+        Ridge(epsilon=5.0, feature_bound=1.0, target_bounds=1.0), features=["twice", "b", "one"], target="target"
+    )
+    session.fit(
+        LogisticRegression(epsilon=5.0, classes=(False, True), feature_bound=1.0),
+        features=["twice", "b"],
+        target="late",
+    )
+    seeded = Ridge(epsilon=5.0, simulation_seed=1, feature_bound=1.0, target_bounds=1.0)
     from_view = clone(seeded).fit_with(request_release, view, features=["twice", "b", "one"], target="target")
 
     assert session.spent() == PureLoss(10)
@@ -439,7 +480,7 @@ def test_columns_that_cannot_be_fitted_are_refused_before_anything_is_paid(featu
     session = expost.Session(Dataset(table, adjacency="replace-one", rows=2), budget=expost.epsilon(1))
 
     with pytest.raises(InvalidRequest):
-        session.fit(Ridge(epsilon=0.5), features=features, target=target)
+        session.fit(Ridge(epsilon=0.5, feature_bound=1.0, target_bounds=1.0), features=features, target=target)
 
     assert session.spent() == PureLoss(0)
 
@@ -452,7 +493,7 @@ def test_a_delta_that_makes_no_sense_is_refused_and_costs_nothing(tmp_path, kind
     open_ledger(path).open_account("dataset:table", expost.epsilon(100, delta=0.5))
 
     with pytest.raises(InvalidRequest, match="delta"):
-        kind(epsilon=5.0, classes=(0, 1), delta=delta, ledger=path).fit(x, y)
+        kind(epsilon=5.0, classes=(0, 1), feature_bound=1.0, delta=delta, ledger=path).fit(x, y)
 
     assert open_ledger(path).spent("dataset:table").amounts()["epsilon"] == 0
 
@@ -462,14 +503,16 @@ def test_a_delta_beside_a_pure_way_is_refused(terms) -> None:
     x, y = classification(100)
 
     with pytest.raises(InvalidRequest, match="delta"):
-        LogisticRegression(classes=(0, 1), delta=1e-6, **terms).fit(x, y)
+        LogisticRegression(classes=(0, 1), delta=1e-6, feature_bound=1.0, **terms).fit(x, y)
 
 
 def test_a_pure_account_refuses_a_gaussian_fit_before_anything_is_spent(tmp_path) -> None:
     x, y = classification()
     path = str(tmp_path / "table.ledger")
     open_ledger(path).open_account("dataset:table", expost.epsilon(100))
-    model = LogisticRegression(epsilon=2.0, classes=(0, 1), delta=0.1, feature_norm="l2", ledger=path)
+    model = LogisticRegression(
+        epsilon=2.0, classes=(0, 1), delta=0.1, feature_norm="l2", ledger=path, feature_bound=1.0
+    )
 
     with pytest.raises(InvalidRequest, match="pure"):
         model.fit(x, y)
@@ -484,6 +527,7 @@ def test_the_default_is_the_cheapest_of_all_ways_with_and_without_delta(kind, no
 
     def paid(method: str, delta: float) -> float:
         terms = {"excess_risk": 0.05, "classes": (0, 1), "feature_norm": norm, "regularization": 0.02}
+        terms |= {"feature_bound": 1.0}
         return kind(**terms, method=method, delta=delta, max_epsilon=50, simulation_seed=1).fit(x, y).receipt_.epsilon
 
     pure = {method: paid(method, 0.0) for method in ("auto", "objective", "output")}
@@ -497,7 +541,9 @@ def test_the_default_is_the_cheapest_of_all_ways_with_and_without_delta(kind, no
 def test_ridge_takes_a_delta_for_output_perturbation() -> None:
     x, y = regression()
 
-    model = Ridge(epsilon=2.0, method="output", delta=0.1, simulation_seed=1).fit(x, y)
+    model = Ridge(epsilon=2.0, method="output", delta=0.1, simulation_seed=1, feature_bound=1.0, target_bounds=1.0).fit(
+        x, y
+    )
 
     assert model.receipt_.bill.amounts()["delta"] == Fraction(1, 10)
     assert "Gaussian" in model.receipt_.method
@@ -506,7 +552,9 @@ def test_ridge_takes_a_delta_for_output_perturbation() -> None:
 def test_few_rows_are_fitted_by_output_perturbation_where_the_objective_cannot_be_tilted() -> None:
     x, y = classification(50)
 
-    model = LogisticRegression(epsilon=0.1, regularization=0.01, classes=(0, 1), simulation_seed=1).fit(x, y)
+    model = LogisticRegression(
+        epsilon=0.1, regularization=0.01, classes=(0, 1), simulation_seed=1, feature_bound=1.0
+    ).fit(x, y)
 
     assert model.receipt_.method.startswith("output")  # the Jacobian alone would cost ln(1 + 0.25 / 0.5)
 
@@ -514,15 +562,15 @@ def test_few_rows_are_fitted_by_output_perturbation_where_the_objective_cannot_b
 @pytest.mark.parametrize(
     "model",
     [
-        LogisticRegression(epsilon=1.0, classes=1),
+        LogisticRegression(epsilon=1.0, classes=1, feature_bound=1.0),
         LogisticRegression(epsilon=1.0, classes=(0, 1), bounds=1),
         LogisticRegression(epsilon=1.0, classes=(0, 1), bounds=[1, 2]),
-        LogisticRegression(epsilon=1.0, classes=(0, 1), method=[]),
-        Ridge(epsilon=1.0, feature_norm=[]),
-        Ridge(epsilon=1.0, method=[]),
-        HuberSVC(epsilon=1.0, classes=(0, 1), corner=float("inf")),
-        HuberSVC(epsilon=1.0, classes=(0, 1), corner="wide"),
-        HuberSVC(epsilon=1.0, classes=(0, 1), corner=1e-9),
+        LogisticRegression(epsilon=1.0, classes=(0, 1), method=[], feature_bound=1.0),
+        Ridge(epsilon=1.0, feature_norm=[], feature_bound=1.0, target_bounds=1.0),
+        Ridge(epsilon=1.0, method=[], feature_bound=1.0, target_bounds=1.0),
+        HuberSVC(epsilon=1.0, classes=(0, 1), corner=float("inf"), feature_bound=1.0),
+        HuberSVC(epsilon=1.0, classes=(0, 1), corner="wide", feature_bound=1.0),
+        HuberSVC(epsilon=1.0, classes=(0, 1), corner=1e-9, feature_bound=1.0),
     ],
     ids=str,
 )

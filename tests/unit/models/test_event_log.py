@@ -81,7 +81,14 @@ def test_a_training_to_a_target_costs_what_others_say_of_the_phases_it_ran(
 
 def test_a_regression_by_newton_steps_costs_what_others_say() -> None:
     model = SGDRegressor(
-        solver="newton", epsilon=0.7, rows=4000, feature_bound=3.0, steps=10, delta=DELTA, simulation_seed=1
+        solver="newton",
+        epsilon=0.7,
+        rows=4000,
+        feature_bound=3.0,
+        steps=10,
+        delta=DELTA,
+        simulation_seed=1,
+        target_bounds=1.0,
     )
 
     check(model.fit(X, X[:, 0] / 4).receipt_)

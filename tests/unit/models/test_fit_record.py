@@ -35,7 +35,7 @@ def warned(run: Any) -> list[str]:
 
 
 def ridge(**terms: Any) -> Ridge:
-    return Ridge(**({"epsilon": 1.0, "method": "certificate"} | terms))
+    return Ridge(**({"epsilon": 1.0, "method": "certificate", "feature_bound": 1.0, "target_bounds": 1.0} | terms))
 
 
 def test_a_search_without_a_ledger_says_how_many_fits_and_what_they_cost() -> None:
@@ -62,7 +62,7 @@ def test_one_fit_is_silent_and_so_are_fits_to_other_columns() -> None:
 def test_different_estimators_on_the_same_columns_are_counted_together() -> None:
     x, y = table()
     frame = pd.DataFrame(x, columns=list("abc"))
-    sgd = expost.SGDRegressor(epsilon=0.5, rows=300, steps=3)
+    sgd = expost.SGDRegressor(epsilon=0.5, rows=300, steps=3, feature_bound=1.0, target_bounds=1.0)
 
     ridge().fit(frame, y)
     messages = warned(lambda: sgd.fit(frame, y))

@@ -23,7 +23,8 @@ def rows() -> tuple[pd.DataFrame, np.ndarray]:
 
 
 def ridge(**terms: Any) -> expost.Ridge:
-    return expost.Ridge(**({"epsilon": 2.0, "method": "certificate", "bounds": BOUNDS, "simulation_seed": 1} | terms))
+    usual = {"epsilon": 2.0, "method": "certificate", "bounds": BOUNDS, "target_bounds": 1.0, "simulation_seed": 1}
+    return expost.Ridge(**(usual | terms))
 
 
 class Reader(html.parser.HTMLParser):
@@ -110,13 +111,13 @@ def test_the_ledger_and_its_password_are_not_on_the_card(tmp_path: Path) -> None
 DESCENT = {"rows": 2000, "steps": 5, "epsilon": 1.0, "feature_bound": 2.0, "simulation_seed": 1}
 KINDS: dict[str, Any] = {
     "three classes": expost.SGDClassifier(classes=["a", "b", "c"], **DESCENT),
-    "two classes": expost.LogisticRegression(epsilon=5.0, classes=["a", "b"], simulation_seed=1),
+    "two classes": expost.LogisticRegression(epsilon=5.0, classes=["a", "b"], simulation_seed=1, feature_bound=1.0),
     "scaler": expost.StandardScaler(epsilon=1.0, bounds=(-1, 1), simulation_seed=1),
     "choice": expost.SelectKBest(1, epsilon=1.0, bounds=(-1, 1), classes=["a", "b"], simulation_seed=1),
     "pipeline": expost.Pipeline(
         [
             ("scale", expost.StandardScaler(epsilon=0.5, bounds=(-1, 1))),
-            ("model", expost.SGDClassifier(classes=["a", "b"], epsilon=1.0, rows=2000, steps=5)),
+            ("model", expost.SGDClassifier(classes=["a", "b"], epsilon=1.0, rows=2000, steps=5, feature_bound=1.0)),
         ],
         simulation_seed=1,
     ),

@@ -53,7 +53,10 @@ def test_a_target_out_of_reach_says_so() -> None:
 
 
 def test_models_that_do_not_fit_together_are_refused() -> None:
-    mixed = [SGDClassifier(classes=[0, 1], rows=10), SGDRegressor(rows=10, target_bounds=(0, 1))]
+    mixed = [
+        SGDClassifier(classes=[0, 1], rows=10, feature_bound=1.0),
+        SGDRegressor(rows=10, target_bounds=(0, 1), feature_bound=1.0),
+    ]
     for wrong in ([], mixed, models(epsilon=1.0)):
         with pytest.raises(InvalidRequest):
             fit_one_of(wrong, X, Y, score=("accuracy", 0.9))

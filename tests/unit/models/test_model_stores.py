@@ -22,17 +22,21 @@ SEED = {"simulation_seed": 1}
 DESCENT = {"rows": 400, "steps": 5, "feature_bound": 2.0, "epsilon": 1.0, **SEED}
 SCALE = expost.StandardScaler(epsilon=1.0, bounds=(-1, 1))
 MODELS: dict[str, Any] = {
-    "Ridge": expost.Ridge(epsilon=1.0, method="certificate", bounds=[(-1, 1)] * 3, **SEED),
-    "Ridge, tilt": expost.Ridge(epsilon=50.0, **SEED),
-    "LogisticRegression": expost.LogisticRegression(epsilon=5.0, classes=[0, 1], **SEED),
-    "HuberSVC": expost.HuberSVC(epsilon=5.0, classes=[0, 1], fit_intercept=True, **SEED),
+    "Ridge": expost.Ridge(epsilon=1.0, method="certificate", bounds=[(-1, 1)] * 3, target_bounds=1.0, **SEED),
+    "Ridge, tilt": expost.Ridge(epsilon=50.0, feature_bound=1.0, target_bounds=1.0, **SEED),
+    "LogisticRegression": expost.LogisticRegression(epsilon=5.0, classes=[0, 1], feature_bound=1.0, **SEED),
+    "HuberSVC": expost.HuberSVC(epsilon=5.0, classes=[0, 1], fit_intercept=True, feature_bound=1.0, **SEED),
     "SGDClassifier": expost.SGDClassifier(classes=[0, 1, 2], **DESCENT),
     "SGDRegressor": expost.SGDRegressor(target_bounds=(0, 1), **DESCENT),
     "StandardScaler": expost.StandardScaler(epsilon=1.0, bounds=(-1, 1), **SEED),
     "PCA": expost.PCA(2, epsilon=1.0, bounds=(-1, 1), **SEED),
     "SelectKBest": expost.SelectKBest(2, epsilon=1.0, bounds=(-1, 1), classes=[0, 1], **SEED),
     "Pipeline": expost.Pipeline(
-        [("scale", SCALE), ("model", expost.SGDClassifier(classes=[0, 1], epsilon=1.0, rows=400, steps=5))], **SEED
+        [
+            ("scale", SCALE),
+            ("model", expost.SGDClassifier(classes=[0, 1], epsilon=1.0, rows=400, steps=5, feature_bound=1.0)),
+        ],
+        **SEED,
     ),
 }
 

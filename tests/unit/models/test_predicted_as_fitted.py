@@ -118,8 +118,9 @@ def test_the_error_that_was_tested_is_that_of_the_predictions(monkeypatch, tmp_p
 @pytest.mark.parametrize("norm", ["l1", "l2"])
 @pytest.mark.parametrize("bounds", [None, BOUNDS])
 def test_scores_are_those_of_rows_in_the_unit_ball(aim, norm, bounds):
-    for model, y in ((expost.Ridge(), TARGET), (expost.LogisticRegression(classes=(0, 1)), LABEL)):
+    for model, y in ((expost.Ridge(target_bounds=1.0), TARGET), (expost.LogisticRegression(classes=(0, 1)), LABEL)):
         terms = COMMON | aim | {"feature_norm": norm, "bounds": bounds, "regularization": 0.05}
+        terms["feature_bound"] = 1.0 if bounds is None else None
         fitted = clone(model).set_params(**terms).fit(TABLE, y)
         reading = fitted.release_.value.reading
         rows = UnitRows(read_rows(TABLE, np.zeros(len(TABLE))), reading.ball, grid_numbers(1.0))

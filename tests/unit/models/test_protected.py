@@ -51,7 +51,9 @@ class Book:
         return OneOf([SGDClassifier(**GRADIENT, **self.terms())], score=("accuracy", 0.1), levels=1)
 
     def logistic(self, **changes: Any) -> LogisticRegression:
-        return LogisticRegression(**{"epsilon": 1.0, "regularization": 0.1, "classes": (0, 1)} | self.terms(**changes))
+        return LogisticRegression(
+            feature_bound=1.0, **{"epsilon": 1.0, "regularization": 0.1, "classes": (0, 1)} | self.terms(**changes)
+        )
 
     def absolute(self) -> LogisticRegression:
         return self.logistic(method="absolute_loss", epsilon=None, score=("log_loss", 0.9), rows=400)
@@ -74,7 +76,11 @@ def test_rows_are_not_billed_to_an_account_about_people(book: Book) -> None:
     book.asked(**USERS)
 
     models = [book.gradient(), book.gradient(checkpoint=book.checkpoint), book.ladder(), book.logistic()]
-    for model in [*models, book.absolute(), Ridge(epsilon=1.0, regularization=0.1, **book.terms())]:
+    for model in [
+        *models,
+        book.absolute(),
+        Ridge(epsilon=1.0, regularization=0.1, feature_bound=1.0, target_bounds=1.0, **book.terms()),
+    ]:
         assert "all rows of one id" in refused(book, model, X, Y)
     assert not Path(book.checkpoint).exists()
 
@@ -106,8 +112,14 @@ def test_a_part_of_an_account_about_people_is_about_people(book: Book) -> None:
     refused(book, book.gradient(account=part), X, Y)
 
 
-FITTED = {"excess_risk": 0.5, "regularization": 0.1, "max_epsilon": 10.0}
-CLASSIFIED = FITTED | {"classes": (0, 1)}
+CLASSIFIED = {
+    "excess_risk": 0.5,
+    "regularization": 0.1,
+    "max_epsilon": 10.0,
+    "feature_bound": 1.0,
+    "classes": (0, 1),
+}
+FITTED = {name: each for name, each in CLASSIFIED.items() if name != "classes"} | {"target_bounds": 1.0}
 TESTED = {"excess_risk": None, "score": ("accuracy", 0.1)}
 ABSOLUTE = {"excess_risk": None, "score": ("log_loss", 0.9), "rows": 400}
 SCORED = {"test": TESTED, "absolute_loss": ABSOLUTE}

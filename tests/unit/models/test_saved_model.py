@@ -12,7 +12,7 @@ import expost
 GENERATOR = np.random.default_rng(3)
 ROWS = GENERATOR.random((4_000, 3)) / 3
 TARGET = ROWS @ np.array([1.0, -0.5, 0.2])
-RIDGE = expost.Ridge(excess_risk=0.05, max_epsilon=5.0)
+RIDGE = expost.Ridge(excess_risk=0.05, max_epsilon=5.0, feature_bound=1.0, target_bounds=1.0)
 
 
 def fitted() -> expost.Ridge:
@@ -31,7 +31,9 @@ def test_a_model_predicts_the_same_after_a_round_trip(tmp_path) -> None:
 
 def test_a_classifier_keeps_its_classes(tmp_path) -> None:
     labels = np.where(np.median(TARGET) < TARGET, "late", "early")
-    model = expost.LogisticRegression(excess_risk=0.05, classes=("early", "late"), max_epsilon=5.0).fit(ROWS, labels)
+    model = expost.LogisticRegression(
+        excess_risk=0.05, classes=("early", "late"), max_epsilon=5.0, feature_bound=1.0
+    ).fit(ROWS, labels)
     expost.save_model(model, tmp_path / "model.json")
 
     again = expost.load_model(tmp_path / "model.json")
@@ -75,7 +77,8 @@ def gappy(kind=np.asarray) -> object:
 @pytest.mark.parametrize("bounds", [None, [(-0.5, 1), (-0.25, 1), (0, 1)]], ids=["no bounds", "bounds"])
 @pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
 def test_missing_values_are_predicted_alike_before_and_after_a_round_trip(tmp_path, bounds, kind) -> None:
-    model = expost.Ridge(excess_risk=0.05, max_epsilon=50.0, bounds=bounds).fit(ROWS, TARGET)
+    reach = {"target_bounds": 1.0, "feature_bound": 1.0 if bounds is None else None}
+    model = expost.Ridge(excess_risk=0.05, max_epsilon=50.0, bounds=bounds, **reach).fit(ROWS, TARGET)
     expost.save_model(model, tmp_path / "model.json")
     again = expost.load_model(tmp_path / "model.json")
     filled = np.nan_to_num(gappy(), nan=0.0 if bounds is None else -0.25)
@@ -90,7 +93,8 @@ def test_missing_values_are_predicted_alike_before_and_after_a_round_trip(tmp_pa
 
 @pytest.mark.parametrize("bounds", [None, [(-0.5, 1), (-0.25, 1), (0, 1)]], ids=["no bounds", "bounds"])
 def test_an_older_file_still_predicts_and_guesses_no_missing_value(tmp_path, bounds) -> None:
-    model = expost.Ridge(excess_risk=0.05, max_epsilon=50.0, bounds=bounds).fit(ROWS, TARGET)
+    reach = {"target_bounds": 1.0, "feature_bound": 1.0 if bounds is None else None}
+    model = expost.Ridge(excess_risk=0.05, max_epsilon=50.0, bounds=bounds, **reach).fit(ROWS, TARGET)
     expost.save_model(model, tmp_path / "model.json")
     document = json.loads((tmp_path / "model.json").read_text())
     del document["reading"]
@@ -108,7 +112,7 @@ def test_an_older_file_still_predicts_and_guesses_no_missing_value(tmp_path, bou
 
 
 def test_the_limit_of_an_older_file_is_kept_for_both_signs(tmp_path) -> None:
-    model = expost.Ridge(score=("rmse", 0.9), max_epsilon=50.0).fit(ROWS, TARGET)
+    model = expost.Ridge(score=("rmse", 0.9), max_epsilon=50.0, feature_bound=1.0, target_bounds=1.0).fit(ROWS, TARGET)
     expost.save_model(model, tmp_path / "model.json")
     document = json.loads((tmp_path / "model.json").read_text()) | {"format": 1, "limit": 0.01}
     del document["reading"], document["limits"]
@@ -129,8 +133,11 @@ GRADIENT_MODELS = {
     "flags": (expost.SGDClassifier(classes="observed", **SEEDED), GROUPS > 0),
     "mixed labels": (expost.SGDClassifier(classes=MIXED, **SEEDED), MIXED[(GROUPS > 0).astype(int)]),
     "regression": (expost.SGDRegressor(target_bounds=(-2, 7), loss="huber", **SEEDED), TARGET),
-    "no intercept": (expost.SGDRegressor(fit_intercept=False, **SEEDED), TARGET),
-    "newton": (expost.SGDRegressor(solver="newton", bounds=[(-0.5, 1), (-0.25, 1), (0, 1)], **SEEDED), TARGET),
+    "no intercept": (expost.SGDRegressor(fit_intercept=False, target_bounds=1.0, **SEEDED), TARGET),
+    "newton": (
+        expost.SGDRegressor(solver="newton", target_bounds=1.0, bounds=[(-0.5, 1), (-0.25, 1), (0, 1)], **SEEDED),
+        TARGET,
+    ),
     "newton classifier": (expost.SGDClassifier(solver="newton", classes=[3, 1], **SEEDED), np.where(GROUPS, 1, 3)),
 }
 
@@ -170,7 +177,7 @@ def test_a_model_of_named_columns_knows_them_after_a_round_trip(tmp_path) -> Non
 
 def test_a_model_fitted_to_a_dataset_or_an_arrow_table_knows_its_columns(tmp_path) -> None:
     table = pa.table({"a": ROWS[:, 0], "y": (GROUPS > 0).astype(int), "b": ROWS[:, 1], "c": ROWS[:, 2]})
-    terms = {"epsilon": 4.0, "classes": [0, 1], "simulation_seed": 1}
+    terms = {"epsilon": 4.0, "classes": [0, 1], "feature_bound": 1.0, "simulation_seed": 1}
     public = {"rows": 4_000, "steps": 3, "batches": "full", "delta": 1e-6, **terms}
     removed, replaced = (expost.Dataset(table, name="people"), {"adjacency": "replace-one", "rows": 4_000})
     kinds = {

@@ -101,9 +101,11 @@ def test_one_time_window_of_a_table_is_refused_and_charges_neither_account(tmp_p
         for account in accounts:
             ledger.open_account(account, expost.approx(10, 1e-5))
     gradient = SGDRegressor(target_bounds=(-2, 2), **SEEDED, ledger=path)
-    choice = expost.OneOf([SGDRegressor(target_bounds=(-2, 2), rows=3000, ledger=path)], score=("rmse", 0.5))
+    choice = expost.OneOf(
+        [SGDRegressor(target_bounds=(-2, 2), rows=3000, ledger=path, feature_bound=1.0)], score=("rmse", 0.5)
+    )
 
-    for model in (gradient, expost.Ridge(epsilon=1.0, ledger=path), choice):
+    for model in (gradient, expost.Ridge(epsilon=1.0, ledger=path, feature_bound=1.0, target_bounds=1.0), choice):
         with pytest.raises(InvalidRequest, match=r'Session.window\("1970-01-05"\)'):
             model.fit(window, "sum")
     with expost.open_ledger(path) as ledger:
@@ -126,7 +128,7 @@ def test_a_session_stops_on_public_rows_and_prices_it_before() -> None:
 
 def test_an_estimator_without_a_use_for_public_rows_refuses_them() -> None:
     session = expost.Session(described(adjacency="replace-one", rows=3000), budget=expost.epsilon(10))
-    ridge = expost.Ridge(epsilon=1.0, bounds=[(-1, 1)])
+    ridge = expost.Ridge(epsilon=1.0, bounds=[(-1, 1)], target_bounds=1.0)
 
     with pytest.raises(InvalidRequest, match="Ridge takes no public_validation"):
         session.fit(ridge, features=["a"], target="sum", public_validation=(A[:, None], B))

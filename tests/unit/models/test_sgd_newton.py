@@ -36,7 +36,7 @@ def test_at_equal_epsilon_and_few_steps_newton_is_closer_than_gradient_descent(s
         model = SGDClassifier(classes=[0, 1], solver=solver, **terms(simulation_seed=seed)).fit(x, labels)
         scores = model.decision_function(x)
         losses.append(float(np.mean(np.logaddexp(0, scores) - labels * scores)))
-        line = SGDRegressor(solver=solver, **terms(simulation_seed=seed)).fit(x, targets)
+        line = SGDRegressor(solver=solver, target_bounds=1.0, **terms(simulation_seed=seed)).fit(x, targets)
         errors.append(float(np.sqrt(np.mean((line.predict(x) - targets) ** 2))))
         bills.append((model.receipt_.bill, line.receipt_.bill))
 
@@ -61,7 +61,7 @@ def test_newton_steps_are_billed_to_a_ledger(tmp_path: Any) -> None:
     with open_ledger(path) as ledger:
         ledger.open_account("dataset:table", approx(3, 1e-5))
     x, _, targets = table()
-    model = SGDRegressor(solver="newton", ledger=path, **terms(simulation_seed=None)).fit(x, targets)
+    model = SGDRegressor(solver="newton", ledger=path, target_bounds=1.0, **terms(simulation_seed=None)).fit(x, targets)
 
     with open_ledger(path) as ledger:
         left = ledger.remaining("dataset:table")
@@ -71,7 +71,9 @@ def test_newton_steps_are_billed_to_a_ledger(tmp_path: Any) -> None:
 
 def test_huber_loss_has_newton_steps_too() -> None:
     x, _, targets = table()
-    model = SGDRegressor(solver="newton", loss="huber", **terms(epsilon=8.0, steps=15)).fit(x, targets)
+    model = SGDRegressor(solver="newton", loss="huber", target_bounds=1.0, **terms(epsilon=8.0, steps=15)).fit(
+        x, targets
+    )
 
     assert np.sqrt(np.mean((model.predict(x) - targets) ** 2)) < 0.5 * targets.std()
 
@@ -90,7 +92,7 @@ def test_unknown_solvers_are_refused_before_anything_is_paid() -> None:
     with pytest.raises(InvalidRequest, match="gradient or newton"):
         SGDClassifier(classes=[0, 1], solver="lbfgs", **terms()).fit(x, labels)
     with pytest.raises(InvalidRequest, match="at most 512 columns"):
-        SGDRegressor(solver="newton", **terms()).fit(np.zeros((5, 600)), np.zeros(5))
+        SGDRegressor(solver="newton", target_bounds=1.0, **terms()).fit(np.zeros((5, 600)), np.zeros(5))
 
 
 def test_fewer_newton_steps_than_gradient_steps_are_taken_if_nobody_says() -> None:

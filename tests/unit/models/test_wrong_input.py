@@ -101,11 +101,15 @@ TARGETS: dict[str, Any] = {
 
 
 def classifier(**changes: Any) -> SGDClassifier:
-    return SGDClassifier(**({"epsilon": 1.0, "classes": [0, 1], "rows": 211, "steps": 3} | changes))
+    return SGDClassifier(
+        **({"epsilon": 1.0, "classes": [0, 1], "rows": 211, "steps": 3, "feature_bound": 1.0} | changes)
+    )
 
 
 def regressor(**changes: Any) -> SGDRegressor:
-    return SGDRegressor(**({"epsilon": 1.0, "rows": 211, "steps": 3} | changes))
+    return SGDRegressor(
+        **({"epsilon": 1.0, "rows": 211, "steps": 3, "feature_bound": 1.0, "target_bounds": 1.0} | changes)
+    )
 
 
 def aimed(**changes: Any) -> SGDClassifier:
@@ -250,7 +254,7 @@ def test_one_odd_cell_is_not_told(cell: Any) -> None:
 
     assert classifier().fit(numbers, targets).receipt_.epsilon <= 1  # a list has no types: it is a missing value
     assert regressor().fit(X, targets).receipt_.epsilon <= 1
-    assert Ridge(epsilon=1.0).fit(X, targets).receipt_.epsilon <= 1
+    assert Ridge(epsilon=1.0, feature_bound=1.0, target_bounds=1.0).fit(X, targets).receipt_.epsilon <= 1
     for table in (np.array(numbers, dtype=object), pd.DataFrame(numbers).astype(object)):
         assert "not of objects or text" in refused(lambda table=table: classifier().fit(table, LABELS))
 
@@ -261,7 +265,10 @@ def test_one_odd_label_of_a_list_counts_for_no_class_and_leaves_the_others_alone
     labels[3], other[3] = cell, 9
     if cell == [1]:
         other[3] = 1  # a column of one label a row
-    models = classifier(simulation_seed=1), LogisticRegression(epsilon=1.0, classes=(0, 1), simulation_seed=1)
+    models = (
+        classifier(simulation_seed=1),
+        LogisticRegression(epsilon=1.0, classes=(0, 1), simulation_seed=1, feature_bound=1.0),
+    )
 
     for model in models:
         expected = model.fit(X, other).coef_
@@ -280,7 +287,10 @@ def test_lists_of_labels_may_be_of_any_kind() -> None:
 def test_observed_labels_that_are_missing_are_refused_in_our_words(label: float) -> None:
     labels = np.where(np.arange(211) == 3, label, LABELS)
 
-    for model in (classifier(classes="observed"), LogisticRegression(epsilon=1.0, classes="observed")):
+    for model in (
+        classifier(classes="observed"),
+        LogisticRegression(epsilon=1.0, classes="observed", feature_bound=1.0),
+    ):
         assert "label type" in refused(lambda model=model: model.fit(X, labels))
 
 

@@ -28,6 +28,7 @@ from expost.core.rational import rational
 from expost.data import Dataset
 from expost.data.canonical_cell import Kind
 from expost.data.row_source import RowSource, column_names, read_rows
+from expost.models.declared_bounds import check_declared, read_described_bounds
 from expost.models.descent.descent_rule import DescentRule
 from expost.models.descent.feature_grid import FeatureGrid
 from expost.models.descent.linear_learner import LinearProblem, LinearScores, default_steps
@@ -73,6 +74,9 @@ class GivenRows:
     width: int
     names: tuple[str, ...] | None = None
     rows: int | None = None
+    bounds: Any = None
+    target_bounds: Any = None
+    """Bounds that a dataset was described with, of features and target."""
 
     def __repr__(self) -> str:
         return f"<private rows of {self.width} features>"
@@ -97,9 +101,11 @@ class PrivateGradientModel(PrivateEstimator):
         About how many rows there are, as public knowledge. A wrong number costs accuracy, never privacy.
         ``"observed"`` declares the number of rows public and counts them.
     feature_bound : float, optional
-        Rows are shortened to this Euclidean length. Default: 1, or the root of the number of columns with ``bounds``.
+        Rows are shortened to this Euclidean length. Default: the root of the number of columns with ``bounds``. Without
+        bounds it must be given, such as 1.0 for rows that are scaled already.
     bounds : sequence of (low, high) or dict, optional
         Public bounds of the columns, by position or by name. Columns are clipped to them and scaled to [-1, 1].
+        Default: those of the ``Dataset``, unless ``feature_bound`` is given.
     fit_intercept : bool, default True
         Whether to fit an intercept.
     regularization : float, default 0.0
@@ -250,6 +256,7 @@ class PrivateGradientModel(PrivateEstimator):
         """Collect the rows and what is public about them. Shapes are checked, values are not: they are private."""
         if isinstance(X, Dataset):
             return self._given_dataset(X, y, features)
+        self._described_targets = None
         matrix, targets = self._read_matrix(X), self._encode_targets(self._read_vector(y))
         if len(targets) != matrix.shape[0]:
             raise InvalidRequest("Expected one target for each row", do="Pass a vector as long as the table")
@@ -268,6 +275,8 @@ class PrivateGradientModel(PrivateEstimator):
         declared = self._build_order(1, None).rows
         source = read_rows(dataset, target, names=features, declared_rows=declared)
         remember_columns(self, source.names, source.width)
+        needed = self.bounds is None and self.feature_bound is None
+        bounds, self._described_targets = read_described_bounds(dataset, source.names or (), target, needed=needed)
         # An empty column of the declared kind: classes are fixed from public facts, before any row is read.
         no_targets = self._encode_targets(pa.nulls(0, _STORED.get(dataset.schema.kind(target), pa.float64())))
         classes = self._public_classes()
@@ -281,7 +290,8 @@ class PrivateGradientModel(PrivateEstimator):
             labels = np.concatenate([labels for _, labels in parts]) if parts else no_targets
             return matrix, self._encode_targets(labels) if classes is None else labels
 
-        return GivenRows(source, gather, source.width, names=source.names)
+        described = {"bounds": bounds, "target_bounds": self._described_targets}
+        return GivenRows(source, gather, source.width, names=source.names, **described)
 
     def _public_test(self, public: Any, rule: ScoreRule) -> PublicTest:
         """Return the test on public rows, read as the private ones are."""
@@ -345,9 +355,32 @@ class PrivateGradientModel(PrivateEstimator):
         same = {name: getattr(self, name) for name in _ORDERED}
         return TrainingOrder(rows=rows, score=score, steps=steps, width=width, **same)
 
+    def _column_bounds(self, given: GivenRows) -> Any:
+        """Return the bounds of the columns: the caller's, or those of a described dataset."""
+        own = self.bounds is not None or self.feature_bound is not None
+        return self.bounds if own else given.bounds
+
+    def _check_declared(self, given: GivenRows) -> None:
+        """Refuse bounds that nobody declared, from public facts."""
+        check_declared(
+            features=self.feature_bound is not None or self._column_bounds(given) is not None,
+            targets=self._targets_are_declared,
+            width=given.width,
+            names=given.names,
+            length="Euclidean norm",
+            described=isinstance(given.data, RowSource),
+        )
+
+    @property
+    def _targets_are_declared(self) -> bool:
+        """Return whether targets need no bounds, or have some."""
+        return True
+
     def _build_problem(self, given: GivenRows, *, ladder: bool) -> LinearProblem:
         """Return the public side of the model; ``ladder`` if the noise of its phases falls."""
-        lows, highs = read_column_bounds(self.bounds, given.width, given.names)
+        self._described_targets = given.target_bounds  # where several models share the rows, one of them read them
+        self._check_declared(given)
+        lows, highs = read_column_bounds(self._column_bounds(given), given.width, given.names)
         bound = math.sqrt(given.width) if lows is not None else 1.0
         if self.feature_bound is not None:
             bound = float(rational(self.feature_bound, "feature_bound"))
@@ -394,6 +427,7 @@ class PrivateGradientModel(PrivateEstimator):
 
     coef_: NDArray[np.float64]
     intercept_: Any
+    _described_targets: Any = None
     _missing: Any = 0.0  # replaces missing values in a file of an earlier version
 
     def _keep_release(self, release: Release[LinearScores], course: TrainingCourse | None) -> None:

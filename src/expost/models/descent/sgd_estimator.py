@@ -198,8 +198,9 @@ class SGDRegressor(RegressorMixin, PrivateGradientModel):  # type: ignore[misc]
 
     Parameters
     ----------
-    target_bounds : (low, high) or float, default (-1.0, 1.0)
+    target_bounds : (low, high) or float, optional
         Public bounds of the target; one number b stands for (-b, b). Targets and predictions are clipped to them.
+        Default: those of the ``Dataset``; must be given where it has none.
     loss : {"squared", "huber"}, default "squared"
         The loss of an error.
     huber_width : float, default 0.5
@@ -235,7 +236,7 @@ class SGDRegressor(RegressorMixin, PrivateGradientModel):  # type: ignore[misc]
         max_epsilon: float | None = None,
         delta: float = 1e-6,
         failure_probability: float = 0.1,
-        target_bounds: tuple[float, float] | float = (-1.0, 1.0),
+        target_bounds: tuple[float, float] | float | None = None,
         loss: str = "squared",
         huber_width: float = 0.5,
         rows: int | Literal["observed"] | None = None,
@@ -271,8 +272,13 @@ class SGDRegressor(RegressorMixin, PrivateGradientModel):  # type: ignore[misc]
         return target_numbers(numbers, *self._read_bounds())
 
     def _read_bounds(self) -> tuple[float, float]:
-        """Return the public bounds of the target."""
-        return read_target_bounds(self.target_bounds, do="Pass public bounds")
+        """Return the public bounds of the target; where none are declared, a fit is refused before it reads targets."""
+        given = self._described_targets if self.target_bounds is None else self.target_bounds
+        return read_target_bounds(1.0 if given is None else given, do="Pass public bounds")
+
+    @property
+    def _targets_are_declared(self) -> bool:
+        return self.target_bounds is not None or self._described_targets is not None
 
     def _describe_labels(self) -> Any:
         return self._read_bounds()

@@ -6,6 +6,7 @@ from expost.models.linear.fit_neighbours import ADDED_ROWS, REPLACED_ROWS, FitNe
 from expost.models.linear.linear_fit import Aim, LinearModel, Problem
 from expost.models.linear.output_perturbation import GradientFit, OutputFit
 from expost.models.linear.paper_fit import Doubling, NoiseReduction, PaperFit, TheoryInversion
+from expost.models.linear.piloted_ridge import PilotedRidge
 from expost.models.linear.ridge_moments import AdaptiveRidge, CertifiedRidge, GaussianRidge
 from expost.models.linear.ridge_objective import ResidualCheck, TiltedRidge
 from expost.models.linear.tested_score import MonotoneFit, TestedFit
@@ -27,6 +28,7 @@ __all__ = [
     "NoiseReduction",
     "OutputFit",
     "PaperFit",
+    "PilotedRidge",
     "Problem",
     "ResidualCheck",
     "TestedFit",

@@ -43,6 +43,7 @@ ABSOLUTE_LOSS = "absolute_loss"
 _FOR_SCORES = ("test", ABSOLUTE_LOSS)
 _WITH_DELTA = ("auto", "objective", "output")
 _PENALTY_PART = 4  # of epsilon, per gradient in which neighbors differ
+_CONSTANT_PART = 3  # times that share where there is a constant column
 _USUAL_EPSILON, _LARGEST_EPSILON = 0.1, 4.0  # where a score is tested; and beyond it the penalty falls no further
 _CITATIONS = ("CMS11, Theorem 9", "INSTTW19, Theorem 1", "docs/proofs/objective-perturbation.md")
 
@@ -74,7 +75,8 @@ def penalty_for_risk(problem: Problem, loss: RowLoss) -> float:
 
     Less would leave too little for the tilt, more would shrink coefficients more than needed. The share is an eighth for
     replaced rows and a quarter for added ones, whose tilt is half as long; it was the best one on Adult for epsilon from
-    0.1 to 1. Only public numbers enter: rows, bounds, loss and epsilon (0.1 where a score is tested, whatever the cap).
+    0.1 to 1. A constant column makes rows longer than the columns that are learned from, and all pay the penalty, so with
+    an intercept the share is three times as large, at most a half. Only public numbers enter: rows, bounds, loss and epsilon (0.1 where a score is tested, whatever the cap).
 
     >>> from expost.data.unit_ball import UnitBall
     >>> from expost.models.linear import Aim
@@ -84,8 +86,10 @@ def penalty_for_risk(problem: Problem, loss: RowLoss) -> float:
     0.000188
     """
     epsilon = _USUAL_EPSILON if problem.aim.epsilon is None else float(problem.aim.epsilon)
-    share = min(epsilon, _LARGEST_EPSILON) / (_PENALTY_PART * problem.neighbours.gradients)
-    ball = problem.ball
+    ball, used = problem.ball, min(epsilon, _LARGEST_EPSILON)
+    share = used / (_PENALTY_PART * problem.neighbours.gradients)
+    if ball.intercept:
+        share = min(_CONSTANT_PART * share, used / 2)
     inside = loss.sharpest * ball.squared_length / (problem.rows * math.expm1(share))
     return inside * (ball.bound / ball.shrinkage) ** 2
 

@@ -127,7 +127,8 @@ class LogisticRegression(PrivateClassifier):
     --------
     >>> rows = np.tile([[0.9, 0.1], [0.1, 0.9]], (20_000, 1))
     >>> label = np.tile([1, 0], 20_000)
-    >>> model = LogisticRegression(excess_risk=0.01, regularization=0.01, classes=(0, 1)).fit(rows, label)
+    >>> model = LogisticRegression(excess_risk=0.01, regularization=0.01, classes=(0, 1), feature_bound=1.0)
+    >>> model = model.fit(rows, label)
     >>> model.predict([[1.0, 0.0], [0.0, 1.0]]).tolist(), model.receipt_.epsilon < 0.1
     ([1, 0], True)
     """
@@ -201,7 +202,8 @@ class HuberSVC(PrivateClassifier):
     --------
     >>> rows = np.tile([[0.9, 0.1], [0.1, 0.9]], (20_000, 1))
     >>> label = np.tile([1, -1], 20_000)
-    >>> model = HuberSVC(excess_risk=0.01, regularization=0.01, classes=(-1, 1)).fit(rows, label)
+    >>> model = HuberSVC(excess_risk=0.01, regularization=0.01, classes=(-1, 1), feature_bound=1.0)
+    >>> model = model.fit(rows, label)
     >>> model.predict([[1.0, 0.0], [0.0, 1.0]]).tolist()
     [1, -1]
     """

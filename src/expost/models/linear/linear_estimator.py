@@ -28,10 +28,10 @@ from expost.core import (
 from expost.core.rational import probability, rational
 from expost.core.release import draw_picture
 from expost.data import Dataset
-from expost.data.canonical_cell import Kind
 from expost.data.person_rows import read_added_rows
 from expost.data.row_source import RowSource, column_names, read_rows
 from expost.data.value_place import label_codes
+from expost.models.declared_bounds import check_declared, read_described_bounds
 from expost.models.estimator import (
     FITTED_ROWS,
     PREDICTED_ROWS,
@@ -53,11 +53,6 @@ __all__ = ["DeclaredClasses", "PrivateLinearModel", "PrivateRegressor"]
 _NORMS = {"l1": Norm.L1, "l2": Norm.L2}
 
 
-def _truth_bounds(dataset: Dataset, name: str) -> tuple[float, float] | None:
-    """Return the bounds of a column of truths, None for other columns."""
-    return (0.0, 1.0) if dataset.schema.kind(name) is Kind.BOOLEAN else None
-
-
 class PrivateLinearModel(PrivateEstimator):
     """Base of the estimators whose accuracy is a risk or a score: a linear model that pays for it from a ledger.
 
@@ -71,8 +66,8 @@ class PrivateLinearModel(PrivateEstimator):
     regularization : float, default 0.005
         The l2 penalty.
     feature_bound : float, optional
-        Rows are clipped to this norm. Default: large enough for every row within ``bounds``; without bounds 1, which the
-        receipt states as not declared.
+        Rows are clipped to this norm. Default: large enough for every row within ``bounds``. Without bounds it must be
+        given, such as 1.0 for rows that are scaled already.
     feature_norm : {"l1", "l2"}, default "l1"
         The norm in which rows are clipped.
     bounds : sequence of pairs or mapping of str to pair, optional
@@ -163,7 +158,8 @@ class PrivateLinearModel(PrivateEstimator):
             read: Any = read_rows if X.adjacency.public_size else read_added_rows
             source: RowSource = read(X, y, names=features, declared_rows=declared, classes=self._public_classes())
             remember_columns(self, source.names, source.width)
-            self._described = self._read_description(X, source.names or (), y)
+            needed = self.bounds is None and self.feature_bound is None
+            self._described = read_described_bounds(X, source.names or (), y, needed=needed)
         else:
             self._described = None, None
             matrix = self._read_matrix(X)
@@ -171,21 +167,24 @@ class PrivateLinearModel(PrivateEstimator):
             source = read_rows(matrix, target, names=column_names(X), classes=self._public_classes())
             if self._array_adjacency is Adjacency.ADD_REMOVE:
                 source = replace(source, adjacency=Adjacency.ADD_REMOVE, rows=declared or 0)
+        self._check_declared(source, described=isinstance(X, Dataset))
         self._fitted_units = source.adjacency, source.unit
         return source
 
-    def _read_description(self, dataset: Dataset, names: tuple[str, ...], target: str) -> tuple[Any, Any]:
-        """Return the bounds of features and target that a dataset was described with."""
-        found = [dataset.bounds.get(name, _truth_bounds(dataset, name)) for name in names]
-        missing = [name for name, pair in zip(names, found, strict=True) if pair is None]
-        own = any(name in dataset.bounds for name in names)
-        if own and missing and self.bounds is None and self.feature_bound is None:
-            template = ", ".join(f'"{name}": (LOW, HIGH)' for name in missing)
-            raise InvalidRequest(
-                f"Expected bounds for all features or for none, got none for {', '.join(missing)}",
-                do=f"Describe the dataset with bounds={{{template}}}, or pass feature_bound=",
-            )
-        return found if own and not missing else None, dataset.bounds.get(target)
+    def _check_declared(self, source: RowSource, *, described: bool) -> None:
+        """Refuse bounds that nobody declared, from public facts."""
+        if not {"feature_bound", "bounds"} & set(self._get_param_names()):
+            return  # a model of its own kind, which clips nothing or says how
+        columns, target = self._described
+        norm = "1-norm" if self.feature_norm == "l1" else "Euclidean norm"
+        check_declared(
+            features=not (self.feature_bound is None and self.bounds is None and columns is None),
+            targets=not (self._has_number_targets and self.target_bounds is None and target is None),
+            width=source.width,
+            names=source.names,
+            length=norm,
+            described=described,
+        )
 
     @property
     def _array_adjacency(self) -> Adjacency:
@@ -243,9 +242,6 @@ class PrivateLinearModel(PrivateEstimator):
         if bound is None and columns is None:
             columns = self._described[0]
         targets = self._described[1] if targets is None else targets
-        undeclared = ["feature_bound (1 is used)"] if bound is None and columns is None else []
-        if targets is None:
-            undeclared += ["target_bounds (1 is used)"] if self._has_number_targets else []
         return FitTerms(
             aim=Aim.of(
                 excess_risk=self.excess_risk,
@@ -262,7 +258,6 @@ class PrivateLinearModel(PrivateEstimator):
             intercept=bool(self.fit_intercept),
             target_bounds=read_target_bounds(1.0 if targets is None or not self._has_number_targets else targets),
             declared_rows=self._declared_rows(),
-            undeclared=tuple(undeclared),
         )
 
     def _read_delta(self) -> Fraction | None:

@@ -144,8 +144,6 @@ class FitTerms:
     target_bounds: tuple[float, float] = (-1.0, 1.0)
     declared_rows: int | None = None
     """A public number that stands for a private number of rows."""
-    undeclared: tuple[str, ...] = ()
-    """Bounds that nobody declared and whose usual values clip; receipts name them."""
 
     def describe(self, source: RowSource) -> Problem:
         """Return the problem that these terms pose for rows of this public shape."""
@@ -159,7 +157,7 @@ class FitTerms:
         ball = UnitBall(source.width, self.norm, bound, lows, highs, self.intercept)
         rows = source.rows if self.declared_rows is None else self.declared_rows
         neighbours = FitNeighbours(source.adjacency, source.unit, source.rows_per_unit)
-        return Problem(ball, rows, self.regularization, self.aim, self.target_bounds, neighbours, self.undeclared)
+        return Problem(ball, rows, self.regularization, self.aim, self.target_bounds, neighbours)
 
 
 @dataclass(frozen=True)
@@ -178,7 +176,6 @@ class Problem:
     aim: Aim
     target_bounds: tuple[float, float] = (-1.0, 1.0)
     neighbours: FitNeighbours = REPLACED_ROWS
-    undeclared: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         rational(self.regularization, "regularization")
@@ -227,10 +224,7 @@ class Problem:
         exact = self.neighbours.adjacency.public_size
         own = "rows" if self.neighbours.unit.is_row else "units"
         most = {} if self.neighbours.unit.is_row else {"rows per unit": f"at most {self.neighbours.rows_per_unit}"}
-        usual = " and ".join(self.undeclared)
-        noted = {"not declared": f"{usual}; larger values are clipped"} if usual else {}
         return {
-            **noted,
             own: self.rows if exact else f"{self.rows} declared, their true number is private",
             **most,
             "features": self.ball.width,

@@ -21,6 +21,7 @@ from expost.models.linear.linear_estimator import PrivateLinearModel, PrivateReg
 from expost.models.linear.linear_fit import FitPlan, FitTerms, Problem
 from expost.models.linear.output_perturbation import GradientFit, OutputFit
 from expost.models.linear.paper_fit import Doubling, NoiseReduction, PaperFit, TheoryInversion
+from expost.models.linear.piloted_ridge import PilotedRidge
 from expost.models.linear.ridge_moments import AdaptiveRidge, CertifiedRidge, GaussianRidge, RidgeRelease
 from expost.models.linear.ridge_objective import TiltedRidge
 from expost.models.linear.row_loss import TruncatedSquare
@@ -30,7 +31,7 @@ __all__ = ["Ridge", "RidgeQuery"]
 
 _REACH = TruncatedSquare(1.0)
 _METHODS: dict[str, Callable[[Problem], FitPlan]] = {
-    "objective": TiltedRidge,
+    "objective": lambda problem: _plan_tilt(problem),
     "certificate": CertifiedRidge,
     "output": lambda problem: OutputFit(problem, _REACH, problem.read_targets),
     "gradient": lambda problem: GradientFit(problem, _REACH, problem.read_targets),
@@ -43,6 +44,11 @@ _METHODS: dict[str, Callable[[Problem], FitPlan]] = {
 }
 _FOR_SCORES = ("test", "certificate")
 _LARGEST_JACOBIAN = 0.8  # of a given epsilon: beyond it moments under noise are more accurate than a tilt
+
+
+def _plan_tilt(problem: Problem) -> FitPlan:
+    """Plan objective perturbation: with readings of residuals first where an accuracy leaves the price open."""
+    return TiltedRidge(problem) if problem.aim.target is None else PilotedRidge(problem)
 
 
 @dataclass(frozen=True)
@@ -88,8 +94,8 @@ class RidgeQuery:
         """Plan objective perturbation, the cheapest way on every table measured, or moments where it leaves too little epsilon."""
         refused: InvalidRequest | None = None
         try:
-            tilted = TiltedRidge(problem)
-            if problem.aim.target is not None or tilted.jacobian_share <= _LARGEST_JACOBIAN:
+            tilted = _plan_tilt(problem)
+            if not isinstance(tilted, TiltedRidge) or tilted.jacobian_share <= _LARGEST_JACOBIAN:
                 return tilted
         except InvalidRequest as error:  # too few rows for a tilt at this regularization
             refused = error
@@ -115,7 +121,7 @@ class RidgeQuery:
         if self.method == "auto" and problem.aim.target is not None and not problem.aim.is_score:
             # Without delta, where that reaches the target: a tenth of the price of Gaussian moments on all tables measured.
             try:
-                return TiltedRidge(problem)
+                return _plan_tilt(problem)
             except (BudgetExceeded, InvalidRequest):  # above the cap, or too few rows for a tilt
                 pass
         return GaussianRidge(problem, delta)
@@ -139,9 +145,8 @@ class Ridge(PrivateRegressor):
         The l2 penalty. None, with ``epsilon`` and ``delta``: no more penalty than the noise needs; the receipt's terms
         name it.
     target_bounds : float or pair of float, optional
-        Targets are clipped to (low, high); one number b means (-b, b). Default: those of the ``Dataset``, or 1, which the
-        receipt states as not declared. Coefficients are shrunk toward a model that
-        predicts the middle.
+        Targets are clipped to (low, high); one number b means (-b, b). Default: those of the ``Dataset``; must be given
+        where it has none. Coefficients are shrunk toward a model that predicts the middle.
     method : str, default "auto"
         One of auto, objective, certificate, output, gradient, test, cov_nr, output_nr, doubling, theory, paper2017
         (docs/models.md).
@@ -162,7 +167,7 @@ class Ridge(PrivateRegressor):
     --------
     >>> rows = np.tile([[0.9, 0.1], [0.1, 0.9]], (20_000, 1))
     >>> target = np.tile([0.5, -0.2], 20_000)
-    >>> model = Ridge(excess_risk=0.01, regularization=0.01).fit(rows, target)
+    >>> model = Ridge(excess_risk=0.01, regularization=0.01, feature_bound=1.0, target_bounds=1.0).fit(rows, target)
     >>> model.receipt_.epsilon < 0.2, model.predict(rows[:1]).shape
     (True, (1,))
     """

@@ -22,12 +22,13 @@ from expost.models.linear.tilted_risk import TiltedRisk
 from expost.noise import BitSource, DiscreteLaplacePath
 from expost.noise.parameter import LARGEST_RATE
 
-__all__ = ["CheckResult", "ResidualCheck", "TiltedRidge"]
+__all__ = ["REACH", "CheckResult", "ResidualCheck", "TiltedRidge"]
 
 Floats = NDArray[np.float64]
 
 _GRID = math.ldexp(1.0, -GRID_BITS)
-_REACH = 1.0  # in units of the target bound: a model that predicts 0 is never off by more
+REACH = 1.0
+"""The usual reach, in units of the target bound: a model that predicts 0 is never off by more."""
 # Shares of the failure probability: tilt and check of the first attempt together, the tilts of wider ones, and what is
 # stated about a first attempt that missed. Whether a wider one follows depends on the noise, so the shares add up.
 _FIRST_FAILURE = Fraction(98, 100)
@@ -175,7 +176,8 @@ class TiltedRidge(FitPlan):
 
     The squared loss is steep far from the target. Beyond one target bound it is continued as a straight line, which
     makes one row's gradient small. Where residuals stay within that reach both losses have the same gradient; a
-    private check finds out whether they do. If they do not, the reach is widened until no row can leave it.
+    private check finds out whether they do. If they do not, the reach is widened until no row can leave it. The first
+    reach may be any public or released number: a shorter one needs less noise, a longer one hides less.
 
     Guarantee: pure ex-post DP, known only after the run: the sum of what tilts and check cost; at most the cap.
     Adjacency: that of the problem: a row or a person is replaced, or added or removed; a number of rows is public.
@@ -188,15 +190,20 @@ class TiltedRidge(FitPlan):
     question = "ridge regression"
     _adds_rows = _weighs_rows = True
 
-    def __init__(self, problem: Problem) -> None:
-        self._problem = problem
+    def __init__(self, problem: Problem, *, reach: float = REACH, widens: bool = True) -> None:
+        self._problem, self._reach, self._widens = problem, reach, widens
         self._failure = problem.aim.failure_probability
         self._cells = cells_for(float(self._failure))
-        self._first_risk = self._risk_within(_REACH)
+        self._first_risk = self._risk_within(reach)
         self._epsilon, self._scale = self._price_first()
         if problem.aim.target is None:  # compute once, before anything is paid, what the receipt will state
             self._check_for(np.zeros(problem.ball.dimension))
             self._known_risk(1 - _CHECK_FAILURE)
+
+    @property
+    def tilt_price(self) -> Fraction:
+        """Return what the first tilt costs."""
+        return self._epsilon
 
     @property
     def jacobian_share(self) -> float:
@@ -282,8 +289,9 @@ class TiltedRidge(FitPlan):
     def _residual_slope(self) -> float:
         return self._near_distance * math.sqrt(2 * self._problem.penalty)
 
-    def _check_for(self, theta: Floats, reach: float = _REACH) -> ResidualCheck:
-        """Return the check of released coefficients: the leash covers the best ones."""
+    def _check_for(self, theta: Floats, reach: float | None = None) -> ResidualCheck:
+        """Return the check of released coefficients, at the first reach by default: the leash covers the best ones."""
+        reach = self._reach if reach is None else reach
         away = self._first_risk.prices.output_length(self._epsilon, Fraction(self._cells[-1]))
         return ResidualCheck(theta, reach, self._problem.ball, self._near_distance + away, self._problem.neighbours)
 
@@ -341,9 +349,9 @@ class TiltedRidge(FitPlan):
     def _fit_wider(self, before: _Attempt, share: Fraction, rows: UnitRows, bits: BitSource | None) -> _Attempt | None:
         """Fit with a reach that covers every residual that a model like the last one can have, if it can be paid."""
         aim = self._problem.aim
-        if aim.target is None:
+        if aim.target is None or not self._widens:
             return None
-        risk = self._risk_within(1.25 * (1 + self._check_for(before.theta).furthest))
+        risk = self._risk_within(1.25 * (self._reach + self._check_for(before.theta).furthest))
         try:
             epsilon = risk.prices.epsilon_for(self._problem.goal, self._failure * share)
         except InvalidRequest:  # so wide a reach, or so rare a failure, is beyond floats: a miss, not an error

@@ -100,7 +100,15 @@ def test_replacing_a_row_moves_the_smallest_eigenvalue_by_no_more_than_declared(
 
 def test_the_estimator_chooses_a_penalty_where_none_is_given() -> None:
     x, y = table(40_000)
-    model = Ridge(epsilon=2.0, delta=1e-6, regularization=None, feature_norm="l2", simulation_seed=0).fit(x, y)
+    model = Ridge(
+        epsilon=2.0,
+        delta=1e-6,
+        regularization=None,
+        feature_norm="l2",
+        simulation_seed=0,
+        feature_bound=1.0,
+        target_bounds=1.0,
+    ).fit(x, y)
 
     assert np.allclose(model.coef_, TRUTH, atol=0.05)
     assert model.receipt_.terms["regularization"] == 0
@@ -112,4 +120,4 @@ def test_no_regularization_without_epsilon_and_delta_is_refused(terms: dict[str,
     x, y = table(100)
 
     with pytest.raises(expost.InvalidRequest, match="regularization"):
-        Ridge(regularization=None, **terms).fit(x, y)
+        Ridge(regularization=None, feature_bound=1.0, target_bounds=1.0, **terms).fit(x, y)

@@ -45,13 +45,16 @@ def described(rows: int = 20_000, **terms) -> Dataset:
 
 BOX = [(0, 1)] * 3
 ESTIMATORS = {
-    "ridge": (lambda **terms: expost.Ridge(excess_risk=0.05, bounds=BOX, **terms), "y"),
+    "ridge": (lambda **terms: expost.Ridge(excess_risk=0.05, bounds=BOX, target_bounds=1.0, **terms), "y"),
     "logistic": (
         lambda **terms: expost.LogisticRegression(excess_risk=0.05, bounds=BOX, classes=(0, 1), **terms),
         "label",
     ),
     "svm": (lambda **terms: expost.HuberSVC(excess_risk=0.05, bounds=BOX, classes=(0, 1), **terms), "label"),
-    "certificate": (lambda **terms: expost.Ridge(epsilon=1, method="certificate", bounds=BOX, **terms), "y"),
+    "certificate": (
+        lambda **terms: expost.Ridge(epsilon=1, method="certificate", bounds=BOX, target_bounds=1.0, **terms),
+        "y",
+    ),
     "score": (
         lambda **terms: expost.LogisticRegression(score=("accuracy", 0.5), bounds=BOX, classes=(0, 1), **terms),
         "label",
@@ -135,7 +138,9 @@ def test_a_declared_number_of_rows_makes_arrays_private_in_their_number(name: st
 def test_an_added_row_costs_about_half_of_a_replaced_one() -> None:
     x, y = table()
     prices = [
-        expost.Ridge(excess_risk=0.01, bounds=BOX, simulation_seed=1, **terms).fit(x, y).receipt_.epsilon
+        expost.Ridge(excess_risk=0.01, bounds=BOX, simulation_seed=1, target_bounds=1.0, **terms)
+        .fit(x, y)
+        .receipt_.epsilon
         for terms in ({}, {"rows": 20_000})
     ]
 
@@ -144,15 +149,17 @@ def test_an_added_row_costs_about_half_of_a_replaced_one() -> None:
 
 def test_adjacency_is_an_option_for_arrays_and_that_of_a_dataset() -> None:
     x, y = table()
-    counted = expost.Ridge(excess_risk=0.05, bounds=BOX, adjacency="add-remove").fit(x, y).receipt_
+    counted = expost.Ridge(excess_risk=0.05, bounds=BOX, adjacency="add-remove", target_bounds=1.0).fit(x, y).receipt_
 
     assert counted.adjacency is Adjacency.ADD_REMOVE and "count" in counted.breakdown
     with pytest.raises(InvalidRequest, match="number is public"):
-        expost.Ridge(excess_risk=0.05, rows=10, adjacency="replace-one").fit(x, y)
+        expost.Ridge(excess_risk=0.05, rows=10, adjacency="replace-one", feature_bound=1.0, target_bounds=1.0).fit(x, y)
     with pytest.raises(InvalidRequest, match="adjacency of the dataset"):
-        expost.Ridge(excess_risk=0.05, adjacency="replace-one").fit(described(), "y")
+        expost.Ridge(excess_risk=0.05, adjacency="replace-one", feature_bound=1.0, target_bounds=1.0).fit(
+            described(), "y"
+        )
     with pytest.raises(InvalidRequest, match="adjacency to be"):
-        expost.Ridge(excess_risk=0.05, adjacency="both").fit(x, y)
+        expost.Ridge(excess_risk=0.05, adjacency="both", feature_bound=1.0, target_bounds=1.0).fit(x, y)
 
 
 def problem_for(**aim) -> Problem:
@@ -177,7 +184,7 @@ def test_a_noisy_count_is_below_the_true_one_and_close_where_the_cap_allows(rows
 def test_too_few_rows_miss_the_target_for_the_price_of_a_count() -> None:
     x, y = table(50)
     with pytest.raises(TargetNotMet) as missed:
-        expost.Ridge(excess_risk=0.001, bounds=BOX, adjacency="add-remove").fit(x, y)
+        expost.Ridge(excess_risk=0.001, bounds=BOX, adjacency="add-remove", target_bounds=1.0).fit(x, y)
 
     assert missed.value.receipt.epsilon <= 0.1
     assert not missed.value.release.value.coefficients.any()
@@ -186,14 +193,20 @@ def test_too_few_rows_miss_the_target_for_the_price_of_a_count() -> None:
 def test_a_cap_that_no_table_fits_is_refused_before_the_count() -> None:
     x, y = table(50)
     with pytest.raises(BudgetExceeded):
-        expost.Ridge(excess_risk=1e-9, bounds=BOX, adjacency="add-remove", max_epsilon=1e-5).fit(x, y)
+        expost.Ridge(excess_risk=1e-9, bounds=BOX, adjacency="add-remove", max_epsilon=1e-5, target_bounds=1.0).fit(
+            x, y
+        )
 
 
 def test_methods_without_a_proof_for_added_rows_are_refused_for_free() -> None:
     session = Session(described(), budget=expost.epsilon(2))
     for method in ("output", "gradient", "cov_nr"):
         with pytest.raises(InvalidRequest, match="added or removed"):
-            session.fit(expost.Ridge(excess_risk=0.05, method=method), features=["a", "b", "c"], target="y")
+            session.fit(
+                expost.Ridge(excess_risk=0.05, method=method, feature_bound=1.0, target_bounds=1.0),
+                features=["a", "b", "c"],
+                target="y",
+            )
 
     assert session.spent().epsilon == 0
 
@@ -228,9 +241,11 @@ def test_persons_are_counted_not_their_rows() -> None:
 
 def test_persons_need_a_limit_and_a_way_that_weighs_their_rows() -> None:
     with pytest.raises(InvalidRequest, match="limit on the rows"):
-        expost.Ridge(excess_risk=0.05).fit(described(unit="id"), "y")
+        expost.Ridge(excess_risk=0.05, feature_bound=1.0, target_bounds=1.0).fit(described(unit="id"), "y")
     with pytest.raises(InvalidRequest, match="weighs the rows"):
-        expost.Ridge(score=("r2", 0.1)).fit(described(unit="id", max_rows_per_unit=2), "y")
+        expost.Ridge(score=("r2", 0.1), feature_bound=1.0, target_bounds=1.0).fit(
+            described(unit="id", max_rows_per_unit=2), "y"
+        )
 
 
 rows_of_persons = st.lists(

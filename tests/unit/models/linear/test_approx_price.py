@@ -27,7 +27,7 @@ TABLE = Dataset(
 
 
 def ridge(**terms):
-    return expost.Ridge(delta=float(DELTA), **terms)
+    return expost.Ridge(delta=float(DELTA), feature_bound=1.0, target_bounds=1.0, **terms)
 
 
 def fitted(session, **terms):

@@ -1,8 +1,14 @@
 """What is not said is chosen from public facts: the way, the penalty, the bounds of a described dataset."""
 
+import pickle
+from pathlib import Path
+from typing import Any
+
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
+from sklearn.base import clone
 
 import expost
 from expost import Dataset, InvalidRequest
@@ -53,7 +59,7 @@ def test_the_default_penalty_of_classifiers_learns_at_every_epsilon() -> None:
     majority = max(label.mean(), 1 - label.mean())
     for make in (expost.LogisticRegression, expost.HuberSVC):
         for epsilon in (1.0, 3.0):
-            model = make(epsilon=epsilon, classes=(0, 1), simulation_seed=1).fit(x, label)
+            model = make(epsilon=epsilon, classes=(0, 1), feature_bound=1.0, simulation_seed=1).fit(x, label)
             assert (model.predict(x) == label).mean() > majority + 0.05
     assert model.receipt_.terms["regularization"] < 1e-3
 
@@ -62,12 +68,25 @@ def test_the_default_penalty_falls_with_epsilon_and_rows_and_is_fixed_for_an_exc
     x, label = np.full((4000, 2), 0.3), np.tile([0, 1], 2000)
 
     def penalty(rows: int, **terms) -> float:
-        made = expost.LogisticRegression(classes=(0, 1), max_epsilon=50 if "epsilon" not in terms else None, **terms)
+        made = expost.LogisticRegression(
+            classes=(0, 1), feature_bound=1.0, max_epsilon=50 if "epsilon" not in terms else None, **terms
+        )
         return made.fit(x[:rows], label[:rows]).receipt_.terms["regularization"]
 
     assert penalty(4000, epsilon=1) < penalty(4000, epsilon=0.5) < penalty(2000, epsilon=0.5)
     assert penalty(4000, excess_risk=0.1) == 0.005
     assert penalty(4000, epsilon=1, regularization=0.25) == 0.25
+
+
+def test_the_default_penalty_learns_with_an_intercept_and_a_box_of_many_columns() -> None:
+    rng = np.random.default_rng(2)
+    x = (rng.uniform(size=(30_000, 40)) < 0.3).astype(float)  # a one-hot table: most entries are zero
+    label = (x[:, :4].sum(axis=1) + 0.3 * rng.normal(size=30_000) > 1.5).astype(int)
+    majority = max(label.mean(), 1 - label.mean())
+    for epsilon in (1.0, 3.0):
+        terms = {"epsilon": epsilon, "classes": (0, 1), "bounds": [(0, 1)] * 40, "simulation_seed": 1}
+        model = expost.LogisticRegression(fit_intercept=True, **terms).fit(x, label)
+        assert model.score(x, label) > majority + 0.02, epsilon
 
 
 def test_a_described_dataset_supplies_its_bounds_once() -> None:
@@ -80,20 +99,77 @@ def test_a_described_dataset_supplies_its_bounds_once() -> None:
     told = expost.Ridge(bounds=BOX, target_bounds=ENDS, **terms).fit(x, y)
 
     assert np.array_equal(own.coef_, told.coef_)
-    assert "not declared" not in own.receipt_.terms
 
 
-def test_bounds_that_nobody_declared_are_on_the_receipt() -> None:
+UNDECLARED: dict[str, tuple[Any, list[str]]] = {
+    "ridge": (expost.Ridge(epsilon=1), ["bounds=[(LOW, HIGH)", "feature_bound=1.0", "target_bounds=(LOW, HIGH)"]),
+    "ridge, features": (expost.Ridge(epsilon=1, target_bounds=1.0), ["bounds=[(LOW, HIGH)", "feature_bound=1.0"]),
+    "ridge, target": (expost.Ridge(epsilon=1, feature_bound=400.0), ["target_bounds=(LOW, HIGH)"]),
+    "ridge, target of a box": (expost.Ridge(epsilon=1, bounds=BOX), ["target_bounds=(LOW, HIGH)"]),
+    "logistic": (expost.LogisticRegression(epsilon=1, classes=(0, 1)), ["bounds=[(LOW, HIGH)", "feature_bound=1.0"]),
+    "svm": (expost.HuberSVC(epsilon=1, classes=(0, 1)), ["bounds=[(LOW, HIGH)", "feature_bound=1.0"]),
+    "descent": (
+        expost.SGDRegressor(epsilon=1, rows=6000),
+        ["bounds=[(LOW, HIGH)", "feature_bound=1.0", "target_bounds=(LOW, HIGH)"],
+    ),
+    "descent, target": (expost.SGDRegressor(epsilon=1, rows=6000, bounds=BOX), ["target_bounds=(LOW, HIGH)"]),
+    "descent, classes": (
+        expost.SGDClassifier(epsilon=1, rows=6000, classes=[0, 1]),
+        ["bounds=[(LOW, HIGH)", "feature_bound=1.0"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNDECLARED)
+def test_bounds_that_nobody_declared_are_refused_with_a_line_to_paste_and_cost_nothing(name: str, tmp_path) -> None:
     x, y = table()
-    receipt = expost.Ridge(epsilon=1).fit(x, y).receipt_
+    model, lines = UNDECLARED[name]
+    path = str(tmp_path / "bounds.ledger")
+    model = clone(model).set_params(ledger=path)
 
-    assert "feature_bound" in receipt.terms["not declared"] and "target_bounds" in receipt.terms["not declared"]
-    assert "clipped" in receipt.to_json()
-    half = expost.Ridge(epsilon=1, feature_bound=400.0).fit(x, y).receipt_.terms["not declared"]
-    assert "feature_bound" not in half and "target_bounds" in half
-    label = (y > 0).astype(int)
-    classified = expost.LogisticRegression(epsilon=1, classes=(0, 1)).fit(x, label).receipt_
-    assert "target_bounds" not in classified.terms["not declared"]
+    with pytest.raises(InvalidRequest) as refused:
+        model.fit(x, (y > 0).astype(int) if hasattr(model, "classes") else y)
+
+    text = str(refused.value)
+    assert all(line in text for line in lines)
+    every = ("bounds=[(LOW", "feature_bound=1.0", "target_bounds=(LOW")
+    assert sum(each in text for each in every) == len(lines)  # what was declared is not asked for again
+    assert refused.value.cost.startswith("nothing spent")
+    assert not Path(path).exists()
+
+
+def test_the_template_names_the_columns_of_a_table_that_has_names() -> None:
+    x, y = table(100)
+    frame = pd.DataFrame(x, columns=["age", "hours", "rank", "size"])
+
+    with pytest.raises(InvalidRequest, match=r'bounds=\{"age": \(LOW, HIGH\), "hours": \(LOW, HIGH\), "rank"'):
+        expost.Ridge(epsilon=1, target_bounds=ENDS).fit(frame, y)
+    with pytest.raises(InvalidRequest, match=r"bounds=\[\(LOW, HIGH\)\] \* 24"):
+        expost.SGDRegressor(epsilon=1, rows=100, target_bounds=ENDS).fit(np.tile(x, 6), y)
+
+
+def test_a_dataset_without_bounds_may_be_described_instead() -> None:
+    x, y = table(100)
+    columns = {name: x[:, place] for place, name in enumerate("abcd")} | {"y": y}
+
+    with pytest.raises(InvalidRequest, match="or describe the Dataset with bounds="):
+        expost.Ridge(epsilon=1).fit(Dataset(pa.table(columns)), "y")
+    with pytest.raises(InvalidRequest, match="or describe the Dataset with bounds="):
+        expost.SGDRegressor(epsilon=1, rows=100).fit(Dataset(pa.table(columns)), "y")
+
+
+def test_a_described_dataset_supplies_bounds_to_gradient_descent(tmp_path) -> None:
+    x, y = table()
+    columns = {name: x[:, place] for place, name in enumerate("abcd")} | {"y": y}
+    bounds = {name: (0, 100) for name in "abcd"} | {"y": ENDS}
+    terms = {"epsilon": 3, "rows": len(y), "steps": 20, "simulation_seed": 3}
+    own = expost.SGDRegressor(**terms).fit(Dataset(pa.table(columns), bounds=bounds), "y")
+    told = expost.SGDRegressor(bounds=BOX, target_bounds=ENDS, **terms).fit(x, y)
+    expost.save_model(own, tmp_path / "model.json")
+
+    assert np.array_equal(own.predict(x), told.predict(x))
+    assert np.array_equal(expost.load_model(tmp_path / "model.json").predict(x), told.predict(x))
+    assert np.array_equal(pickle.loads(pickle.dumps(own)).predict(x), told.predict(x))
 
 
 def test_a_dataset_described_in_part_names_what_is_missing() -> None:

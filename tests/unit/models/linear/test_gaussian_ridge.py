@@ -124,7 +124,9 @@ def test_the_estimator_bills_an_account_in_zcdp(tmp_path) -> None:
     ledger = open_ledger(path)
     ledger.open_account("dataset:table", expost.zcdp(10))
 
-    model = Ridge(epsilon=2.0, delta=1e-6, regularization=PENALTY, ledger=path).fit(x, y)
+    model = Ridge(
+        epsilon=2.0, delta=1e-6, regularization=PENALTY, ledger=path, feature_bound=1.0, target_bounds=1.0
+    ).fit(x, y)
 
     assert ledger.spent("dataset:table") == model.receipt_.bill
     assert model.receipt_.terms["epsilon at delta"] <= 2.0
@@ -134,6 +136,7 @@ def test_the_estimator_bills_an_account_in_zcdp(tmp_path) -> None:
 def test_a_delta_makes_no_target_dearer() -> None:
     x, y = table()
     terms = {"excess_risk": 0.05, "regularization": PENALTY, "max_epsilon": 8.0, "simulation_seed": 3}
+    terms |= {"feature_bound": 1.0, "target_bounds": 1.0}
 
     plain, loose = Ridge(**terms).fit(x, y), Ridge(delta=1e-6, **terms).fit(x, y)
     moments = Ridge(delta=1e-6, method="certificate", **terms).fit(x, y)
@@ -147,7 +150,7 @@ def test_gaussian_moments_are_taken_where_a_tilt_does_not_fit_the_cap() -> None:
     terms = {"excess_risk": 0.05, "regularization": PENALTY, "max_epsilon": 0.01, "simulation_seed": 3}
 
     with pytest.raises(expost.BudgetExceeded):
-        Ridge(**terms).fit(x, y)
+        Ridge(feature_bound=1.0, target_bounds=1.0, **terms).fit(x, y)
     with pytest.raises(expost.TargetNotMet) as missed:
-        Ridge(delta=1e-6, **terms).fit(x, y)
+        Ridge(delta=1e-6, feature_bound=1.0, target_bounds=1.0, **terms).fit(x, y)
     assert missed.value.receipt.bill.definition == "zcdp"

@@ -131,7 +131,13 @@ def test_the_estimator_says_in_its_receipt_who_the_neighbours_are() -> None:
     x, y = table()
 
     model = LogisticRegression(
-        score=("log_loss", 0.6), method="absolute_loss", rows=4000, classes=(-1, 1), max_epsilon=20, simulation_seed=1
+        score=("log_loss", 0.6),
+        method="absolute_loss",
+        rows=4000,
+        classes=(-1, 1),
+        max_epsilon=20,
+        simulation_seed=1,
+        feature_bound=1.0,
     ).fit(x, y)
 
     assert model.receipt_.adjacency is Adjacency.ADD_REMOVE
@@ -145,7 +151,7 @@ def described(**facts) -> Dataset:
 
 def asked() -> LogisticRegression:
     return LogisticRegression(
-        score=("log_loss", 0.6), method="absolute_loss", rows=3900, classes=(-1, 1), max_epsilon=20
+        score=("log_loss", 0.6), method="absolute_loss", rows=3900, classes=(-1, 1), max_epsilon=20, feature_bound=1.0
     )
 
 

@@ -116,7 +116,7 @@ def test_a_session_pays_for_a_pipeline_and_can_price_it() -> None:
 
 def test_a_model_about_replaced_rows_is_prepared_about_replaced_rows() -> None:
     x, y = table()
-    ridge = expost.Ridge(epsilon=2.0, method="certificate", feature_bound=4.0)
+    ridge = expost.Ridge(epsilon=2.0, method="certificate", feature_bound=4.0, target_bounds=1.0)
 
     fitted = pipeline(model=ridge).fit(x, y.astype(float))
 
