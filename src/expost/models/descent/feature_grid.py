@@ -150,6 +150,11 @@ class GridRows(SingleOwner):
     def __len__(self) -> int:
         return len(self._values)
 
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes that the rows take in memory."""
+        return self._values.nbytes + self._inverses.nbytes
+
     def integers(self) -> NDArray[np.int16]:
         return self._values
 
