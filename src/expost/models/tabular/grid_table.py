@@ -21,6 +21,7 @@ GridBlock = tuple[GridRows, NDArray[Any], Floats]
 
 MEMORY_LIMIT = 1 << 28
 """Bytes of encoded rows that are kept in memory. Larger tables are read and encoded again in every pass."""
+_BYTES = np.dtype(np.int16).itemsize
 
 
 class GridTable(SingleOwner):
@@ -51,6 +52,8 @@ class GridTable(SingleOwner):
         super().__init__()
         self._blocks, self._profile, self._classes = blocks, profile, classes
         self._limit = MEMORY_LIMIT if memory_limit is None else memory_limit
+        if profile.rows * fit_grid(profile).columns * _BYTES > self._limit:
+            self._limit = -1  # so many, by the released count, that collecting them would be in vain
         self._kept: list[GridBlock] | None = None
 
     def __iter__(self) -> Iterator[GridBlock]:
@@ -79,7 +82,7 @@ class GridTable(SingleOwner):
         for features, targets, weights in self._blocks():
             if self._classes is None:
                 targets = (targets - profile.target_middle) / profile.target_spread
-            yield grid.encode_rows(profile.scale(features)), targets, np.asarray(weights, np.float64)
+            yield grid.encode_rows(features, profile.scale), targets, np.asarray(weights, np.float64)
 
     def __repr__(self) -> str:
         return "<rows of a private table>"
