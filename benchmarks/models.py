@@ -18,7 +18,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.compose import ColumnTransformer
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import expost
 from benchmarks.tables import data_folder
@@ -179,17 +182,56 @@ def run_levels(task: Task, runs: int) -> dict[str, Any]:
     return {"task": task.name, "scores": numbers}
 
 
+def run_speed(rows: int = 100_000) -> list[dict[str, Any]]:
+    """Print and return CPU seconds on a mixed table of 100 columns, next to the scikit-learn pipeline that does the same."""
+    rng = np.random.default_rng(0)
+    names = [f"n{number}" for number in range(60)], [f"c{number}" for number in range(40)]
+    frame = pd.DataFrame(rng.normal(size=(rows, len(names[0]))), columns=names[0])
+    codes = {name: rng.integers(0, 4 + number % 5, rows) for number, name in enumerate(names[1])}
+    for name, code in codes.items():
+        frame[name] = np.array([f"level {each}" for each in range(9)])[code]
+    signal = frame[names[0]] @ rng.normal(0, 0.3, len(names[0])) + sum(
+        rng.normal(0, 0.4, 9)[code] for code in codes.values()
+    )
+    noisy = np.asarray(signal + rng.normal(size=rows))
+    columns = dict.fromkeys(names[0], (-6, 6)) | {name: sorted(set(frame[name])) for name in names[1]}
+    found = []
+    for kind, target, plain, private in (
+        (
+            "Classifier",
+            noisy > np.median(noisy),
+            LogisticRegression(),
+            expost.Classifier(epsilon=1, columns=columns, classes=[False, True]),
+        ),
+        ("Regressor", noisy, Ridge(), expost.Regressor(epsilon=1, columns=columns, target_bounds=(-20, 20))),
+    ):
+        encoding = ColumnTransformer([("levels", OneHotEncoder(), names[1]), ("numbers", StandardScaler(), names[0])])
+        seconds = []
+        for model in (make_pipeline(encoding, plain), private):
+            started = time.process_time()
+            model.fit(frame, target)
+            seconds.append(time.process_time() - started)
+        ratio = seconds[1] / seconds[0]
+        print(
+            f"{kind:10} {rows} x 100  scikit-learn {seconds[0]:.2f} CPU s, private {seconds[1]:.2f}, {ratio:.2f}x",
+            flush=True,
+        )
+        found.append({"task": kind, "rows": rows, "scikit-learn": seconds[0], "private": seconds[1], "ratio": ratio})
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tasks", nargs="*", default=["adult", *SOURCES])
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--cap", type=float, default=1.0)
     parser.add_argument("--levels", action="store_true", help="scores at given epsilons instead")
+    parser.add_argument("--speed", action="store_true", help="CPU time next to that of a scikit-learn pipeline instead")
     parser.add_argument("--data")
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()
-    found = []
-    for name in chosen.tasks:
+    found = run_speed() if chosen.speed else []
+    for name in [] if chosen.speed else chosen.tasks:
         task = read_task(name, chosen.data)
         found.append(run_levels(task, chosen.runs) if chosen.levels else run_task(task, chosen.runs, chosen.cap))
     if chosen.json:

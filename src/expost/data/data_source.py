@@ -18,7 +18,7 @@ from expost.core import ExpostError, InvalidRequest
 from expost.data.canonical_cell import Kind, canonical_table
 from expost.data.engines import ArrowEngine, Engine, ParquetEngine
 from expost.data.engines.engine import CanonicalEngine
-from expost.data.untyped_table import frame_to_table, is_frame, lists_to_table, retype_table
+from expost.data.untyped_table import check_types, frame_to_table, is_frame, lists_to_table, retype_table
 
 __all__ = ["as_table", "mark_source", "open_source", "public_entries", "public_table"]
 
@@ -149,10 +149,19 @@ def _open_engine(source: Any, types: Types, implied: Types, lines_are_rows: bool
     if isinstance(source, Mapping | list | tuple):
         return ArrowEngine(lists_to_table(source, types, implied)), None
     if hasattr(source, "collect") and hasattr(source, "collect_async"):  # a lazy polars frame
-        source = source.collect()
+        return _open_lazy(source, types), None
     if isinstance(source, pa.Table) or hasattr(source, "__arrow_c_stream__"):
         return ArrowEngine(retype_table(as_table(source), types)), None
     raise InvalidRequest("Expected a table", got=type(source).__name__, do=_DO)
+
+
+def _open_lazy(frame: Any, types: Types) -> Engine:
+    """Open a lazy polars frame, in batches if this version of polars can collect them."""
+    if not hasattr(frame, "collect_batches"):
+        return ArrowEngine(retype_table(as_table(frame.collect()), types))
+    check_types(types, list(frame.collect_schema()))
+    engine: Engine = importlib.import_module("expost.data.engines.polars_engine").LazyEngine(frame, types)
+    return engine
 
 
 def _open_path(text: str, types: Types, implied: Types, lines_are_rows: bool) -> tuple[Engine, str | None]:

@@ -15,7 +15,7 @@ from expost.data.axis import Axis, Categories, FoundKeys
 from expost.data.bounding import Limits
 from expost.data.canonical_cell import Kind
 from expost.data.clamp import Clamp
-from expost.data.engines.engine import CanonicalEngine, Engine
+from expost.data.engines.engine import CanonicalEngine, Engine, batch_rows_for
 from expost.data.evaluation import evaluate, evaluate_filter
 from expost.data.exact_total import exact_sums, find_keys, rows_per_cell, single_steps
 from expost.data.expression import ColumnName, Expression, col
@@ -191,11 +191,12 @@ class MeasuredTable:
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Read the rows that pass the filter. SECRET: the caller must seal what it computes from them."""
         if self._filter is None and not any(name in self._derived for name in columns):
-            return self._engine.batches(columns)
+            return self._engine.batches(columns, rows_per_batch=batch_rows_for(len(columns)))
         named = set(columns) | (set() if self._filter is None else set(self._filter.columns()))
         # A constant column must be as long as the table, so at least one stored column is read.
         stored = sorted(stored_columns(named, self._derived)) or self._engine.schema.names[:1]
-        return (self._compute_batch(batch, columns) for batch in self._engine.batches(stored))
+        batches = self._engine.batches(stored, rows_per_batch=batch_rows_for(len(stored)))
+        return (self._compute_batch(batch, columns) for batch in batches)
 
     def _compute_batch(self, batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
         """Apply the filter and compute the derived columns."""

@@ -40,7 +40,7 @@ _FEW_ROWS = 400  # of a small batch
 _LARGEST_NARROW = (SHORT - 1) // _FEW_ROWS  # lattice units of the clip, so that sums of _FEW_ROWS rows fit 32 bits
 _LARGEST_SCALE = 2.0**60  # of scores in float32, which then cannot overflow; larger differences are infinite anyway
 _LEAST_STEPS = 16  # lattice units, per root of the outputs, that the residuals of the longest row must have
-_SLOPE = 0.5  # curvature's sensitivity over the gradient's: the gradient gets four fifths of the privacy
+_SLOPE = 0.5  # the gradient gets four fifths of the privacy
 _WIDEST_CURVED = 512  # columns: a Newton step releases half their square
 _LEAST_LENGTH = 16  # lattice units, per root of the columns, that the longest scaled row must have
 
@@ -197,6 +197,7 @@ class CurvedGradient:
     )
     rows_per_unit: int = 1
     spare_bits: int = 0  # see ``ClippedGradient``
+    slope: float = _SLOPE  # curvature's sensitivity over the gradient's
 
     def __post_init__(self) -> None:
         if math.sqrt(self.curvature_limit) < _LEAST_LENGTH * math.sqrt(self.grid.columns * self.rows_per_unit) / (
@@ -207,7 +208,7 @@ class CurvedGradient:
     @cached_property
     def gradient(self) -> ClippedGradient:
         """Return the gradient's part; its lattice is coarse enough for the noise of both parts."""
-        multiplier = self.noise_multiplier * math.hypot(1.0, _SLOPE)
+        multiplier = self.noise_multiplier * math.hypot(1.0, self.slope)
         return ClippedGradient(
             self.grid, self.head, self.clip, multiplier, rows_per_unit=self.rows_per_unit, spare_bits=self.spare_bits
         )
@@ -215,7 +216,7 @@ class CurvedGradient:
     @cached_property
     def curvature_limit(self) -> int:
         """Return how far one row can move the curvature's part, in lattice units."""
-        return math.floor(_SLOPE * float(self.gradient.sensitivity.amount))
+        return math.floor(self.slope * float(self.gradient.sensitivity.amount))
 
     @cached_property
     def sensitivity(self) -> Sensitivity:
@@ -271,8 +272,12 @@ class CurvedGradient:
         *,
         index: Index = slice(None),
         watcher: Watcher | None = None,
+        curved: bool = True,
     ) -> Sealed:
-        """Return the sealed sum over blocks of rows, targets and row weights; ``index`` chooses rows of each."""
+        """Return the sealed sum over blocks of rows, targets and row weights; ``index`` chooses rows of each.
+
+        If it is not ``curved``, it is the sum of gradients alone, with the sensitivity of ``gradient``.
+        """
         columns = self.grid.columns
         slope = np.zeros((self.head.outputs, columns), np.int64)
         bend = np.zeros((columns, columns), np.int64)
@@ -283,17 +288,21 @@ class CurvedGradient:
                 if watcher is not None:
                     watcher(scores, wanted)
                 shares = None if row_weights is None else row_weights[part]
-                residuals, curvatures = (
-                    self.head.compute_residuals(scores, wanted),
-                    self.head.compute_curvatures(scores, wanted)[0],
-                )
+                residuals, lighter = self.head.compute_residuals(scores, wanted), None
                 if self.row_limit is not None:
                     lighter = np.minimum(self._longest_square * inverses**2, 1.0)
-                    residuals, curvatures = residuals * lighter, curvatures * lighter
+                    residuals = residuals * lighter
                 residuals = self.gradient.clip_residuals(residuals, inverses, shares)
                 slope += (residuals @ features).astype(np.int64)
-                scaled = self._clip_rows(features, curvatures if shares is None else curvatures * shares)
+                if not curved:
+                    continue
+                curvatures = self.head.compute_curvatures(scores, wanted)[0]
+                for factor in (lighter, shares):
+                    curvatures = curvatures if factor is None else curvatures * factor
+                scaled = self._clip_rows(features, curvatures)
                 bend += (scaled.T @ scaled).astype(np.int64)
+        if not curved:
+            return Sealed(slope.ravel(), self.gradient.sensitivity)
         return Sealed(np.concatenate([slope.ravel(), bend[np.triu_indices(columns)]]), self.sensitivity)
 
     def _clip_rows(self, features: Floats, curvatures: Floats) -> Floats:

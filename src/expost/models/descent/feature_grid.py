@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
@@ -22,7 +22,7 @@ Index = NDArray[np.intp] | slice
 _FINE = 20  # bits of the first rounding, from which lengths are computed exactly
 _BITS = 12  # a row is at most 2^12 grid units long
 _WIDEST = 1 << 20  # columns: rounding must stay a small part of a row's length
-_CHUNK = 1 << 20  # values encoded at a time
+_CHUNK = 1 << 15  # values encoded at a time: they stay in the cache
 _HUGE = 1e150  # stands for infinity: its square is still finite
 
 
@@ -80,34 +80,43 @@ class FeatureGrid:
         """Return the largest squared length of an encoded row, exactly."""
         return (1 << 2 * _BITS) + (self.constant**2 if self.intercept else 0)
 
-    def encode_rows(self, features: Any) -> GridRows:
-        """Convert raw rows to integers, with their lengths."""
+    def encode_rows(self, features: Any, change: Callable[[Any], Any] | None = None) -> GridRows:
+        """Convert raw rows to integers, with their lengths; ``change`` is applied to blocks of raw rows first."""
         values = np.empty((features.shape[0], self.columns), np.int16)
+        squares = np.empty(len(values))
+        constant = float(self.constant**2) if self.intercept else 0.0
         for part in _split_rows(features.shape[0], self.width):
             block = features[part]
-            values[part, : self.width] = self._round_rows(block.toarray() if hasattr(block, "toarray") else block)
+            block = block.toarray() if hasattr(block, "toarray") else block
+            values[part, : self.width], squares[part] = self._round_rows(block if change is None else change(block))
         if self.intercept:
             values[:, -1] = self.constant
-        return GridRows(values, 1 / np.sqrt(np.maximum(_square_lengths(values), 1.0)))
+        squares += constant
+        return GridRows(values, 1 / np.sqrt(np.maximum(squares, 1.0)))
 
-    def _round_rows(self, raw: Any) -> NDArray[np.float64]:
-        """Clip rows to the bound and round them to integers."""
+    def _round_rows(self, raw: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Clip rows to the bound and round them to integers; return them with their squared lengths, which are exact."""
         values = np.asarray(raw, np.float64)
         if self.lows is not None and self.highs is not None:
             lows, highs = np.array(self.lows), np.array(self.highs)
             values = np.asarray((np.clip(values, lows, highs) - (lows + highs) / 2) * (2 / (highs - lows)))
-        rows = np.nan_to_num(values, nan=0.0, posinf=_HUGE, neginf=-_HUGE)
+        finite = np.isfinite(values).all()
+        rows = values if finite else np.nan_to_num(values, nan=0.0, posinf=_HUGE, neginf=-_HUGE)
         # A long row is first scaled into the cube around the ball, by its largest value, then into the ball.
         largest = np.maximum(np.abs(rows).max(axis=1, initial=0.0), self.bound)
-        fine = np.rint(rows * ((1 << _FINE) / largest)[:, None])
+        fine = rows * ((1 << _FINE) / largest)[:, None]
+        np.rint(fine, out=fine)
         # Integers below 2^40 add up exactly in float64 for up to 2^12 columns, in int64 for any number. Exact sums do not
         # depend on the order, so equal rows have equal lengths in every table.
         squares = np.einsum("ij,ij->i", fine, fine) if self.width <= 1 << 12 else _square_lengths(fine.astype(np.int64))
         factors = self.length / np.maximum(np.sqrt(squares), float(1 << _FINE))
-        found: NDArray[np.float64] = np.rint(fine * factors[:, None])
+        fine *= factors[:, None]
+        found: NDArray[np.float64] = np.rint(fine, out=fine)
+        lengths: NDArray[np.float64] = np.einsum("ij,ij->i", found, found)
         # Impossible by the choice of ``length``. The bound is enforced anyway: the sensitivity depends on it.
-        found[np.einsum("ij,ij->i", found, found) > 1 << 2 * _BITS] = 0
-        return found
+        wrong = lengths > 1 << 2 * _BITS
+        found[wrong], lengths[wrong] = 0, 0
+        return found, lengths
 
     def raw_weights(self, weights: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Convert weights of encoded rows (outputs x columns) to coefficients and intercepts for raw rows."""
@@ -149,6 +158,11 @@ class GridRows(SingleOwner):
 
     def __len__(self) -> int:
         return len(self._values)
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes that the rows take in memory."""
+        return self._values.nbytes + self._inverses.nbytes
 
     def integers(self) -> NDArray[np.int16]:
         return self._values

@@ -1,7 +1,8 @@
 """Models of mixed tables: public declarations turn numbers, categories, flags and dates into features."""
 
 from expost.models.tabular.column_declaration import read_columns
-from expost.models.tabular.column_encoding import CategoryColumn, ColumnEncoding, DateColumn, FlagColumn, NumberColumn
+from expost.models.tabular.column_encoding import CategoryColumn, ColumnEncoding, FlagColumn, NumberColumn
+from expost.models.tabular.date_column import DateColumn
 from expost.models.tabular.table_encoder import TableEncoder
 from expost.models.tabular.tabular_rows import RowChunk, TabularRows
 from expost.models.tabular.tabular_source import encode_frame, table_dataset

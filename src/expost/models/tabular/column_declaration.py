@@ -19,12 +19,11 @@ from expost.data.description import Description
 from expost.models.tabular.column_encoding import (
     CategoryColumn,
     ColumnEncoding,
-    DateColumn,
     FlagColumn,
     NumberColumn,
-    is_moment,
-    read_moment,
 )
+from expost.models.tabular.date_column import DateColumn
+from expost.models.tabular.declared_level import is_moment, read_moment
 from expost.models.tabular.table_encoder import TableEncoder, list_names
 
 __all__ = ["Declarations", "declare_columns", "declared_types", "read_columns"]

@@ -8,10 +8,9 @@ at most ``squared_length``, exactly, for the float32 numbers that are written.
 
 from __future__ import annotations
 
-import datetime
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
@@ -22,21 +21,26 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from expost.core import InvalidRequest
-from expost.data.canonical_cell import Kind, canonical_column, canonical_value, constant_kind, float_cells
-from expost.data.evaluation import Times, read_column
-from expost.data.expression import as_utc, col, is_exact
+from expost.data.canonical_cell import Kind, canonical_column, constant_kind, float_cells
+from expost.data.expression import col
 from expost.data.table_schema import check_categories
-from expost.data.value_place import find_places, to_moment
+from expost.data.value_place import find_places
 from expost.models.estimator import is_interval
+from expost.models.tabular.declared_level import level_from_json, level_to_json, read_levels, show_level
 
-__all__ = ["CategoryColumn", "ColumnEncoding", "DateColumn", "FlagColumn", "NumberColumn", "is_moment", "read_moment"]
+__all__ = [
+    "CategoryColumn",
+    "Cells",
+    "ColumnEncoding",
+    "Features",
+    "FlagColumn",
+    "NumberColumn",
+    "set_fields",
+    "wrong_kind",
+]
 
 Cells = NDArray[Any]
 Features = NDArray[np.float32]
-
-_MOST_LEVELS = 1 << 16
-_MICROSECONDS_PER_HOUR = 3_600_000_000
-_MONTHS, _DAYS, _HOURS = 12, 7, 24
 
 
 @dataclass(frozen=True)
@@ -223,7 +227,7 @@ class NumberColumn(ColumnEncoding, kind="number"):
             )
         if not isinstance(self.missing, bool):
             raise InvalidRequest("Expected missing to be True or False", got=self.missing, do="Pass one of them")
-        _set_fields(self, low=float(ends[0]) + 0.0, high=float(ends[1]) + 0.0)
+        set_fields(self, low=float(ends[0]) + 0.0, high=float(ends[1]) + 0.0)
 
     @property
     def names_out(self) -> tuple[str, ...]:
@@ -235,7 +239,7 @@ class NumberColumn(ColumnEncoding, kind="number"):
 
     def check_kind(self, kind: Kind, *, computed: bool = False) -> None:
         if not kind.is_number:
-            raise _wrong_kind(self.name, "numbers (bounds are declared)", kind)
+            raise wrong_kind(self.name, "numbers (bounds are declared)", kind)
 
     def read_cells(self, column: pa.Array) -> Cells:
         # the scaled number, NaN if missing
@@ -287,11 +291,11 @@ class CategoryColumn(ColumnEncoding, kind="category"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _set_fields(self, levels=_read_levels(self.name, self.levels))
+        set_fields(self, levels=read_levels(self.name, self.levels))
 
     @cached_property
     def names_out(self) -> tuple[str, ...]:
-        return (*(f"{self.name}={_show_level(level)}" for level in self.levels), f"{self.name}=other")
+        return (*(f"{self.name}={show_level(level)}" for level in self.levels), f"{self.name}=other")
 
     @property
     def width(self) -> int:
@@ -310,7 +314,7 @@ class CategoryColumn(ColumnEncoding, kind="category"):
 
     def check_kind(self, kind: Kind, *, computed: bool = False) -> None:
         if kind.family is not self._family:
-            raise _wrong_kind(self.name, f"values like its levels ({_PLURAL[self._family]})", kind)
+            raise wrong_kind(self.name, f"values like its levels ({_PLURAL[self._family]})", kind)
         # A large whole number as a level needs a stored column of integers.
         check_categories(_computed(self.name) if computed else col(self.name), self.levels, kind)
 
@@ -324,11 +328,11 @@ class CategoryColumn(ColumnEncoding, kind="category"):
         out[np.arange(len(cells)), cells] = 1
 
     def _json_fields(self) -> dict[str, Any]:
-        return {"levels": [_level_to_json(level) for level in self.levels]}
+        return {"levels": [level_to_json(level) for level in self.levels]}
 
     @classmethod
     def _from_fields(cls, fields: Mapping[str, Any]) -> Self:
-        return cls(fields["name"], tuple(_level_from_json(level) for level in fields["levels"]))
+        return cls(fields["name"], tuple(level_from_json(level) for level in fields["levels"]))
 
 
 @dataclass(frozen=True)
@@ -356,7 +360,7 @@ class FlagColumn(ColumnEncoding, kind="flag"):
 
     def check_kind(self, kind: Kind, *, computed: bool = False) -> None:
         if not kind.is_number:
-            raise _wrong_kind(self.name, "booleans", kind)
+            raise wrong_kind(self.name, "booleans", kind)
 
     def read_cells(self, column: pa.Array) -> Cells:
         numbers = float_cells(column)
@@ -372,99 +376,6 @@ class FlagColumn(ColumnEncoding, kind="flag"):
     @classmethod
     def _from_fields(cls, fields: Mapping[str, Any]) -> Self:
         return cls(fields["name"])
-
-
-@dataclass(frozen=True)
-class DateColumn(ColumnEncoding, kind="date"):
-    """Dates or moments with a public window: position in the window, month, weekday, hour, and whether it is missing.
-
-    The position goes from -1 at ``start`` to 1 at ``end``, and moments outside are moved to the nearest end. Month and
-    hour are a sine and a cosine each: what depends on them mostly changes smoothly around the circle, and two features
-    carry less noise than twelve or twenty-four. Weekdays are one feature each, because Saturday is not like Friday. All are
-    in UTC, as everywhere in ``expost.data``.
-
-    Parameters
-    ----------
-    name : str
-        Name of the column.
-    start : date, datetime or ISO text
-        Public start of the window.
-    end : date, datetime or ISO text
-        Public end of the window.
-    hours : bool, default False
-        Whether there are features for the hour of the day.
-
-    Examples
-    --------
-    >>> DateColumn("day", "2024-01-01", "2024-12-31").width
-    11
-    >>> DateColumn("when", "2024-01-01", "2024-12-31", hours=True).squared_length
-    4.0
-    """
-
-    start: datetime.datetime
-    end: datetime.datetime
-    hours: bool = field(default=False, kw_only=True)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        ends = [read_moment(end) for end in (self.start, self.end)]
-        if ends[0] is None or ends[1] is None or ends[0] >= ends[1]:
-            raise InvalidRequest(
-                f"Expected a window of {self.name!r} with its start before its end",
-                got=f"{self.start}, {self.end}",
-                do="Pass two dates, such as (date(2020, 1, 1), date(2024, 12, 31))",
-            )
-        if not isinstance(self.hours, bool):
-            raise InvalidRequest("Expected hours to be True or False", got=self.hours, do="Pass one of them")
-        _set_fields(self, start=ends[0], end=ends[1])
-
-    @cached_property
-    def names_out(self) -> tuple[str, ...]:
-        hour = ("hour sine", "hour cosine") if self.hours else ()
-        days = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-        parts = ("month sine", "month cosine", *days, *hour, "missing")
-        return (self.name, *(f"{self.name}={part}" for part in parts))
-
-    @property
-    def squared_length(self) -> float:
-        return 4.0 if self.hours else 3.0  # position, month, weekday and hour have length 1 each; missing has 1 in all
-
-    @property
-    def type_name(self) -> str:
-        return "time"
-
-    def check_kind(self, kind: Kind, *, computed: bool = False) -> None:
-        if kind is not Kind.TIME:
-            raise _wrong_kind(self.name, "dates or times (a window is declared)", kind)
-
-    def read_cells(self, column: pa.Array) -> Cells:
-        # the moment in microseconds, NaT if missing
-        values = read_column(column)
-        assert isinstance(values, Times)
-        return values.moments
-
-    def write_features(self, cells: Cells, out: Features) -> None:
-        known = ~np.isnat(cells)
-        moments = np.where(known, cells, np.datetime64(0, "us"))
-        start, end = (int(to_moment(each).astype(np.int64)) for each in (self.start, self.end))
-        passed = np.clip(moments.astype(np.int64), start, end) - start
-        out[:, 0] = np.where(known, np.clip(passed * (2.0 / (end - start)) - 1.0, -1.0, 1.0), 0.0)
-        month = moments.astype("datetime64[M]").astype(np.int64) % _MONTHS
-        out[:, 1:3] = _circle(_MONTHS)[month] * known[:, None]
-        day = (moments.astype("datetime64[D]").astype(np.int64) + 3) % _DAYS  # 1970 began on a Thursday
-        out[np.arange(len(cells)), 3 + day] = known
-        if self.hours:
-            hour = moments.astype(np.int64) // _MICROSECONDS_PER_HOUR % _HOURS
-            out[:, 10:12] = _circle(_HOURS)[hour] * known[:, None]
-        out[:, -1] = ~known
-
-    def _json_fields(self) -> dict[str, Any]:
-        return {"start": self.start.isoformat(), "end": self.end.isoformat(), "hours": self.hours}
-
-    @classmethod
-    def _from_fields(cls, fields: Mapping[str, Any]) -> Self:
-        return cls(fields["name"], fields["start"], fields["end"], hours=fields["hours"])
 
 
 _NULLS: dict[str, pa.DataType] = {
@@ -483,7 +394,7 @@ _PLURAL = {
 }
 
 
-def _wrong_kind(name: str, wanted: str, kind: Kind) -> InvalidRequest:
+def wrong_kind(name: str, wanted: str, kind: Kind) -> InvalidRequest:
     """Return the error for a column whose type does not fit its declaration."""
     hints = {
         Kind.TEXT: f"Declare its levels: columns={{{json.dumps(name, ensure_ascii=False)}: [...]}}, or leave it out",
@@ -499,118 +410,7 @@ def _computed(name: str) -> Any:
     return -col(name)
 
 
-def _set_fields(column: ColumnEncoding, **fields: Any) -> None:
+def set_fields(column: ColumnEncoding, **fields: Any) -> None:
     """Replace fields of a frozen column by their normal form, while it is made."""
     for name, value in fields.items():
         object.__setattr__(column, name, value)
-
-
-def _circle(places: int) -> Features:
-    """Return the sine and cosine of evenly spread angles, cut to 20 bits so that no squared length exceeds 1."""
-    angles = 2 * np.pi * np.arange(places) / places
-    return (np.trunc(np.stack([np.sin(angles), np.cos(angles)], axis=1) * 2.0**20) / 2.0**20).astype(np.float32)
-
-
-# Public values that callers type ---------------------------------------------------------------------------------------
-
-
-def is_moment(value: object) -> bool:
-    """Return whether a value is a date or a moment. A text is not, even if it spells one."""
-    return isinstance(value, datetime.date | np.datetime64)
-
-
-def read_moment(value: Any) -> datetime.datetime | None:
-    """Convert a date, a moment or an ISO text to a moment in UTC, or None if it is missing or not a moment.
-
-    >>> read_moment("2024-02-29"), read_moment(np.datetime64("NaT"))
-    (datetime.datetime(2024, 2, 29, 0, 0), None)
-    """
-    if isinstance(value, str):
-        try:
-            value = datetime.datetime.fromisoformat(value)
-        except ValueError:
-            return None
-    value = canonical_value(value) if isinstance(value, np.datetime64) else value
-    if not isinstance(value, datetime.date) or value != value:  # pandas' missing moment differs from itself
-        return None
-    moment = as_utc(value)
-    if isinstance(moment, datetime.datetime):
-        return datetime.datetime(*moment.timetuple()[:6], moment.microsecond)
-    return datetime.datetime(moment.year, moment.month, moment.day)
-
-
-def _read_levels(name: str, given: Any) -> tuple[Any, ...]:
-    """Return public levels in canonical form; raise if they are not a list of different values of one kind."""
-    do = f"Pass columns={{{json.dumps(name, ensure_ascii=False)}: [...]}} with the public values"
-    if isinstance(given, str | bytes | Mapping | set | frozenset) or not isinstance(given, Iterable):
-        raise InvalidRequest(f"Expected a list of levels for {name!r}", got=given, do=do)
-    if isinstance(given, np.ndarray) and given.dtype.kind == "M":
-        given = given.astype("datetime64[us]")  # finer units would become integers
-    levels = tuple(map(_read_level, given))
-    if not levels:
-        raise InvalidRequest(f"Expected at least one level for {name!r}", do=do)
-    if len(levels) > _MOST_LEVELS:
-        raise InvalidRequest(f"Expected at most {_MOST_LEVELS} levels for {name!r}", got=len(levels), do="Merge some")
-    for typed, level in zip(given, levels, strict=True):
-        if level is None:
-            raise InvalidRequest(
-                f"Expected levels of {name!r} that are texts, finite numbers, booleans or dates",
-                got=typed,
-                do='Leave it out of the list: missing and unknown values are the level "other" already',
-            )
-    kinds = {kind.family for level in levels if (kind := constant_kind(level)) is not None}
-    if len(kinds) > 1:
-        raise InvalidRequest(
-            f"Expected levels of {name!r} of one kind", do="Pass texts, numbers or dates, not a mixture"
-        )
-    seen: set[Any] = set()
-    for typed, level in zip(given, levels, strict=True):
-        # Columns of floats hold a decimal as the nearest float, so two such levels would be one.
-        compared = float(level) if isinstance(level, Decimal) else level
-        if compared in seen:
-            raise InvalidRequest(f"Expected each level of {name!r} once", got=typed, do="Drop the repeated level")
-        seen.add(compared)
-    return levels
-
-
-def _read_level(value: Any) -> Any:
-    """Return a level in canonical form, or None if it is missing or cannot be one."""
-    if is_moment(value):
-        return read_moment(value)
-    value = canonical_value(value)
-    if isinstance(value, bool | int):
-        return value
-    if isinstance(value, float):
-        return value if is_exact(value) else None
-    if isinstance(value, Decimal):
-        return value if value.is_finite() else None
-    if not isinstance(value, str):
-        return None
-    try:
-        value.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair is not a text
-        return None
-    return str(value)
-
-
-def _show_level(level: Any) -> str:
-    """Return a level as it appears in the name of a feature."""
-    if isinstance(level, datetime.datetime):
-        return level.isoformat()
-    return repr(level) if isinstance(level, str) else str(level)
-
-
-def _level_to_json(level: Any) -> Any:
-    """Return a level as JSON holds it; moments and decimals are marked."""
-    if isinstance(level, datetime.datetime):
-        return {"moment": level.isoformat()}
-    return {"decimal": str(level)} if isinstance(level, Decimal) else level
-
-
-def _level_from_json(level: Any) -> Any:
-    """Return the level of what ``_level_to_json`` returned."""
-    if not isinstance(level, dict):
-        return level
-    if "moment" in level:
-        return datetime.datetime.fromisoformat(level["moment"])
-    return Decimal(level["decimal"]) if isinstance(level["decimal"], str) else None

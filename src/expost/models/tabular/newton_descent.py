@@ -22,12 +22,15 @@ _AVERAGED = 0.5  # share of the steps so far that an average amounts to
 
 @dataclass(frozen=True)
 class NoisyStep:
-    """A released mean gradient (outputs x columns) and mean curvature, with the deviations of their noise."""
+    """A released mean gradient (outputs x columns) and mean curvature, with the deviations of their noise.
+
+    A step without a curvature is taken by those of earlier steps.
+    """
 
     gradient: Floats
-    curvature: Floats
     gradient_noise: float
-    curvature_noise: float
+    curvature: Floats | None = None
+    curvature_noise: float = math.inf
 
 
 class NoisyNewton:
@@ -54,6 +57,7 @@ class NoisyNewton:
         self._length, self._prior = length, prior
         self._curvature: Floats = np.zeros((columns, columns))
         self._curvature_precision = 0.0
+        self._axes: tuple[Floats, Floats] = (np.zeros(columns), np.eye(columns))  # eigenvalues, eigenvectors
         self._precision = 0.0  # of all gradients so far
         self._averaged = 0.0  # precision of the gradients since the model stopped moving
         self._movement = 9.0  # squared step over what noise explains; large at the start
@@ -61,13 +65,15 @@ class NoisyNewton:
     def take_step(self, step: NoisyStep) -> None:
         """Improve the weights by one released gradient and curvature."""
         columns = len(self._curvature)
-        weight = step.curvature_noise**-2
-        self._curvature_precision += weight
-        self._curvature += (step.curvature - self._curvature) * (weight / self._curvature_precision)
+        if step.curvature is not None:
+            weight = step.curvature_noise**-2
+            self._curvature_precision += weight
+            self._curvature += (step.curvature - self._curvature) * (weight / self._curvature_precision)
+            self._axes = np.linalg.eigh(self._curvature)
         precision = step.gradient_noise**-2
         self._precision += precision
 
-        values, vectors = np.linalg.eigh(self._curvature)
+        values, vectors = self._axes
         # The eigenvalues of a symmetric noise matrix lie within about 2 sqrt(columns) deviations (semicircle law).
         hidden = _HIDDEN * math.sqrt(columns / self._curvature_precision)
         bends = np.maximum(values, hidden)

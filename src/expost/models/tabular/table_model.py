@@ -48,7 +48,7 @@ class TableModel:
         scores = np.empty((len(features), len(self.weights)))
         for start in range(0, len(features), _CHUNK):
             part = slice(start, start + _CHUNK)
-            rows = self.grid.encode_rows(self.profile.scale(features[part])).integers()
+            rows = self.grid.encode_rows(features[part], self.profile.scale).integers()
             scores[part] = grid_scores(rows, self.weights, self.grid).T
         return scores
 

@@ -57,7 +57,9 @@ class TableProfile:
 
     def scale(self, features: NDArray[Any]) -> Floats:
         """Return features around zero, of similar spread; each value by itself."""
-        return (np.asarray(features, np.float64) - self.middles) * self.factors
+        scaled: Floats = features - self.middles  # float64, also of float32 features
+        scaled *= self.factors
+        return scaled
 
 
 def measure_profile(

@@ -178,8 +178,6 @@ def _with_unit(dataset: Dataset, unit: str | None, max_rows_per_unit: int | None
 def _name_matrix(X: Any, names: Sequence[str] | None = None) -> Any:
     """Return a matrix as a mapping of named columns; anything else unchanged."""
     check_unmasked(X)
-    if hasattr(X, "collect") and hasattr(X, "collect_async"):  # a lazy polars frame
-        X = X.collect()
     if hasattr(X, "tocsr"):
         X = X.toarray()
     nested = isinstance(X, list | tuple) and not any(map(_is_row_mapping, X[:1]))
@@ -208,6 +206,10 @@ def _names_of(X: Any) -> tuple[str, ...] | None:
         return None
     if isinstance(X, pa.Table | pa.RecordBatch):
         return tuple(X.column_names)
+    if hasattr(X, "project") and hasattr(
+        X, "to_arrow_reader"
+    ):  # a DuckDB relation, whose engine selects columns itself
+        return None
     if hasattr(X, "__arrow_c_stream__") or is_frame(X):
         columns = getattr(X, "columns", None)
         return None if columns is None or callable(columns) else tuple(map(str, columns))
@@ -248,7 +250,9 @@ def _stores_no_type(values: Any) -> bool:
 
 def _is_untyped(dtype: object) -> bool:
     """Return whether one odd cell can turn a column of numbers or texts into one of this dtype."""
-    return isinstance(dtype, np.dtype) and dtype.kind in "Oc"
+    categories = getattr(dtype, "categories", None)  # of pandas, whose own dtype follows from the cells
+    stored = dtype if categories is None else getattr(categories, "dtype", None)
+    return isinstance(stored, np.dtype) and stored.kind in "Oc"
 
 
 def _append_target(

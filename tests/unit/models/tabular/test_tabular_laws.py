@@ -15,7 +15,7 @@ from expost.models.tabular.lattice_sum import LatticeSum
 from expost.models.tabular.rung_schedule import plan_score
 from expost.models.tabular.score_sum import MeasuredScore, ScoreSum
 from expost.models.tabular.table_profile import TableProfile
-from expost.models.tabular.table_training import _StopRule
+from expost.models.tabular.table_training import _SLOPE, _StopRule
 
 SEEDS = range(20)
 
@@ -44,7 +44,7 @@ def test_one_unit_moves_sums_by_the_sensitivity_at_most(seed: int) -> None:
     assert moved >= 0.5 * float(lattice.sensitivity.square) * (0.9 if most == 1 else 0.0)
 
 
-def moved_by(curved: CurvedGradient, rng: np.random.Generator, rows: int, weights: Any) -> int:
+def moved_by(curved: CurvedGradient, rng: np.random.Generator, rows: int, weights: Any, *, alone: bool = False) -> int:
     """Return the squared distance by which some rows of one unit move the sum."""
     raw = rng.normal(size=(rows, curved.grid.width)) * rng.choice([0.01, 1.0, 100.0])
     raw = np.tile(raw[:1], (rows, 1)) if rng.random() < 0.5 else raw
@@ -54,7 +54,8 @@ def moved_by(curved: CurvedGradient, rng: np.random.Generator, rows: int, weight
     else:
         targets = rng.integers(-1, max(2, curved.head.outputs), rows)
     model = rng.normal(size=(curved.head.outputs, curved.grid.columns)) * rng.choice([0.0, 0.1, 10.0])
-    sealed = curved.measure_blocks([(found, targets, np.asarray(weights, np.float64))], model)
+    sealed = curved.measure_blocks([(found, targets, np.asarray(weights, np.float64))], model, curved=not alone)
+    assert sealed.sensitivity == (curved.gradient if alone else curved).sensitivity
     return sum(int(each) ** 2 for each in unseal(sealed))
 
 
@@ -63,11 +64,29 @@ def moved_by(curved: CurvedGradient, rng: np.random.Generator, rows: int, weight
 def test_one_unit_moves_gradient_and_curvature_by_the_sensitivity_at_most(seed: int, head: Any) -> None:
     rng = np.random.default_rng(seed)
     most = int(rng.choice([1, 3, 40]))
-    grid = FeatureGrid(int(rng.integers(1, 30)), 4.0, intercept_share=0.125)
-    curved = CurvedGradient(grid, head, 0.5, float(rng.choice([1.0, 50.0, 400.0])), row_limit=1.2, rows_per_unit=most)
+    curved = any_curved(rng, head, most)
     rows = int(rng.integers(1, most + 1))
 
     assert moved_by(curved, rng, rows, shared_weights(rng, rows)) <= curved.sensitivity.square
+
+
+@pytest.mark.parametrize("head", [Logistic(), Softmax(3), Squared()], ids=lambda head: head.name)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_one_unit_moves_a_gradient_alone_by_its_own_sensitivity_at_most(seed: int, head: Any) -> None:
+    rng = np.random.default_rng(seed)
+    most = int(rng.choice([1, 3, 40]))
+    curved = any_curved(rng, head, most)
+    rows = int(rng.integers(1, most + 1))
+
+    moved = moved_by(curved, rng, rows, shared_weights(rng, rows), alone=True)
+    assert moved <= curved.gradient.sensitivity.square < curved.sensitivity.square
+
+
+def any_curved(rng: np.random.Generator, head: Any, most: int) -> CurvedGradient:
+    """Return a rule of any width, noise and division between gradient and curvature."""
+    grid = FeatureGrid(int(rng.integers(1, 30)), 4.0, intercept_share=0.125)
+    noise, slope = float(rng.choice([1.0, 50.0, 400.0])), float(rng.choice([0.5, _SLOPE, 3.0]))
+    return CurvedGradient(grid, head, 0.5, noise, row_limit=1.2, rows_per_unit=most, slope=slope)
 
 
 def test_weights_above_one_would_break_the_sensitivity() -> None:
