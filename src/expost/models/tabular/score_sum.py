@@ -38,7 +38,7 @@ _SIDE = 0.3  # length of the other measures' part of a vector, beside 1 for the 
 _USUAL_REACH = 4.0  # deviations of a model's predictions
 _CLEAR = 0.1  # relative deviation up to which a measured variance is used
 _FINEST = 10**6
-_CLASSIFIER = {"accuracy": Measure.ACCURACY, "log_loss": Measure.LOG_LOSS}
+_CLASSIFIER = {"accuracy": Measure.ACCURACY, "log_loss": Measure.LOG_LOSS, "auc": Measure.AUC}
 _REGRESSOR = {"r2": Measure.R2, "rmse": Measure.RMSE, "mae": Measure.MEAN_LOSS}
 
 
@@ -58,7 +58,7 @@ def read_score(score: Any, failure_probability: Any, *, classifier: bool) -> Tar
         example = '("accuracy", 0.9)' if classifier else '("r2", 0.8)'
         raise InvalidRequest(f"Expected score to be a pair of a measure ({names}) and a number", do=f"Pass {example}")
     wanted = rational(value, "score", do=f"Pass a positive number for {name}")
-    if name in ("accuracy", "r2") and not wanted < 1:
+    if name in ("accuracy", "auc", "r2") and not wanted < 1:
         raise InvalidRequest(f"Expected a score of {name} below 1", got=value, do="Pass a smaller one")
     if wanted.denominator > _FINEST:
         wanted = wanted.limit_denominator(_FINEST)

@@ -29,7 +29,9 @@ from expost.models.descent.clipped_gradient import CurvedGradient, grid_scores
 from expost.models.descent.feature_grid import GridRows
 from expost.models.descent.score_head import CurvedHead, Logistic, Softmax, Squared
 from expost.models.descent.training_watch import Progress, Quiet
+from expost.models.tabular.class_weight import ClassWeights, weigh_rows
 from expost.models.tabular.newton_descent import NoisyNewton, NoisyStep
+from expost.models.tabular.rank_tree import AucSum, RankTree, center_of
 from expost.models.tabular.rung_schedule import MOST_PROFILES, Rung, RungSchedule
 from expost.models.tabular.score_sum import (
     LARGEST_LOSS,
@@ -42,6 +44,7 @@ from expost.models.tabular.score_sum import (
 )
 from expost.models.tabular.table_model import TableModel, fit_grid
 from expost.models.tabular.table_profile import RowBlocks, TableProfile, measure_profile, profile_lattices
+from expost.models.tabular.table_report import NO_REPORT, FinishedModel, TableReport, residual_variance_of
 from expost.noise import BitSource
 from expost.noise.gaussian_stream import GaussianStream
 
@@ -125,6 +128,8 @@ class TableTraining:
     failure_probability: Fraction = Fraction(1, 10)
     terms: Mapping[str, Any] = field(default_factory=dict)
     progress: Callable[[], Progress] | None = None
+    class_weights: ClassWeights | None = None
+    report: TableReport = NO_REPORT
 
     def plan(self, dataset: Any, context: PlanContext) -> TableTraining:
         """Return this plan."""
@@ -156,6 +161,10 @@ class TableTraining:
                 self.score_sum(blank).lattice.check_noise(test_noise)
                 for lattice, noise in zip(sums, rung.profile_noise or (), strict=False):
                     lattice.check_noise(noise)
+            if self.class_weights is not None and self.schedule.sides.before:
+                self.class_weights.counting(self.rows_per_unit).check_noise(self.schedule.before_noise)
+            if self.report.share:
+                self.report.check(blank, self.head, self.schedule.after_noise(0), self.rows_per_unit)
         except InvalidRequest:
             raise InvalidRequest(
                 "Expected an epsilon that the noise of so many features, classes and rows per unit can keep",
@@ -180,6 +189,9 @@ class TableTraining:
 
     def climb(self, sealed: TrainedTable, bits: BitSource) -> Release[TableModel]:
         """Train rung by rung until the target is met, shown to be out of reach, or the cap is spent."""
+        factors = self._find_class_factors(sealed, bits)
+        if factors is not None:
+            sealed = TrainedTable(weigh_rows(sealed.blocks, factors))
         run = _TableRun(self, sealed, bits)
         stops = _StopRule(self.target, self.failure_probability)
         steps, total = 0, sum(rung.steps for rung in self.schedule.rungs)
@@ -207,10 +219,31 @@ class TableTraining:
                 if reason:
                     break
         assert score is not None
-        return Release(run.scored, self._receipt(number, score, stops, reason, run.scored.profile))
+        model, lines = run.scored, dict[str, Any]()
+        if self.report.share:
+            model, lines = self.report.release(run.finish(score), self.schedule.after_noise(number), bits)
+        if factors is not None:
+            lines["class weights"] = [float(f"{each:.4g}") for each in factors]
+        return Release(model, self._receipt(number, score, stops, reason, model.profile, lines))
 
-    def score_sum(self, profile: TableProfile) -> ScoreSum:
+    def _find_class_factors(self, table: TrainedTable, bits: BitSource) -> tuple[float, ...] | None:
+        """Return how much a row of each class counts, None if all count the same; balanced ones are released first."""
+        if self.class_weights is None:
+            return None
+        noise = self.schedule.before_noise if self.schedule.sides.before else None
+        return self.class_weights.find_factors(table.blocks, rows_per_unit=self.rows_per_unit, noise=noise, bits=bits)
+
+    @property
+    def weighted(self) -> bool:
+        """Return whether rows have weights other than 1."""
+        return self.rows_per_unit > 1 or self.class_weights is not None
+
+    def score_sum(self, profile: TableProfile) -> ScoreSum | AucSum:
         """Return the sums that decide whether the target is met."""
+        if self.target is not None and self.target.measure is Measure.AUC:
+            least = (1.0 if self.class_weights is None else self.class_weights.least) / self.rows_per_unit
+            tree = RankTree(self.rows_per_unit, center_of(profile))
+            return AucSum(self.target, tree, least if not self.weighted else 0.99 * least)
         if self.classes is not None:
             likely = min(max(0.5, *profile.shares), _LIKELIEST) if profile.shares else 0.5
             return ScoreSum(self.target, self.classes, self.rows_per_unit, center=likely)
@@ -225,7 +258,13 @@ class TableTraining:
         return Logistic() if self.classes == 2 else Softmax(self.classes)
 
     def _receipt(
-        self, number: int, score: MeasuredScore, stops: _StopRule, reason: str, profile: TableProfile
+        self,
+        number: int,
+        score: MeasuredScore,
+        stops: _StopRule,
+        reason: str,
+        profile: TableProfile,
+        lines: Mapping[str, Any],
     ) -> Receipt:
         prices = self.schedule.prices
         bill = prices.bill_at(number)
@@ -238,10 +277,12 @@ class TableTraining:
         }
         terms = {
             **self.terms,
-            "rows, about": round(profile.rows),
+            "rows, about" if self.class_weights is None else "weight of the rows, about": round(profile.rows),
+            **_compare_rows(self.public_rows, profile),
             **measured,
+            **lines,
             **_baseline(self, profile, score),
-            "measured on": "the rows of the table" if self.unit.is_row else "the rows kept, each unit with weight 1",
+            "measured on": _describe_measure(self),
         }
         if self.target is not None:
             terms["margin of the last test"] = float(f"{stops.margin:.3g}")
@@ -299,8 +340,7 @@ class _TableRun:
         stream = GaussianStream(step_noise, curved.sensitivity, size=curved.size, releases=steps, bits=self._bits)
         deviation = noise * float(curved.sensitivity.amount) / profile.rows
         for _ in range(steps):
-            shared = plan.rows_per_unit > 1
-            blocks = ((rows, targets, weights if shared else None) for rows, targets, weights in self._rows)
+            blocks = ((rows, targets, weights if plan.weighted else None) for rows, targets, weights in self._rows)
             sealed = curved.measure_blocks(blocks, newton.weights)
             slope, bend = curved.split(stream.release(sealed))
             newton.take_step(
@@ -333,11 +373,29 @@ class _TableRun:
             moved = _rescale_target(self.model, profile, plan.classes)
             self._newton.change_columns(moved.weights, profile.length)
         self.profile = profile
-        spread, middle = profile.target_spread, profile.target_middle
-        self._rows = [
-            (rows, targets if plan.classes is not None else (targets - middle) / spread, weights)
-            for rows, targets, weights in self._table.encode(profile)
-        ]
+        self._rows = list(self._encode(profile))
+
+    def _encode(self, profile: TableProfile) -> Iterator[GridBlock]:
+        """Yield the rows on a profile's grid, with numeric targets in units of their spread."""
+        spread, middle, numeric = profile.target_spread, profile.target_middle, self._plan.classes is None
+        for rows, targets, weights in self._table.encode(profile):
+            yield rows, (targets - middle) / spread if numeric else targets, weights
+
+    def finish(self, score: MeasuredScore) -> FinishedModel:
+        """Return the model whose score was released last, and how its rows are read once more."""
+        plan, model = self._plan, self.scored
+        low, high = plan.target_bounds
+        scale = 1.0 if plan.classes is not None else model.profile.target_spread * (high - low) / 2
+        kept = self._rows if model.profile is self.profile else None
+        return FinishedModel(
+            model=model,
+            blocks=lambda: self._encode(model.profile) if kept is None else kept,
+            head=plan.head,
+            rows_per_unit=plan.rows_per_unit,
+            weighted=plan.weighted,
+            residual_variance=1.0 if plan.classes is not None else residual_variance_of(score.values, scale),
+            unit_scale=scale,
+        )
 
     def _measure_score(self, noise: Fraction) -> MeasuredScore:
         """Release how well the model predicts all rows."""
@@ -345,8 +403,11 @@ class _TableRun:
         total = score.lattice.start()
         for rows, targets, weights in self._rows:
             scores = grid_scores(rows.integers(), self.model.weights, self.model.grid)
-            outcomes = _outcomes(scores, targets, plan.classes, self.model)
-            score.lattice.add(total, score.vectors(outcomes), weights)
+            if isinstance(score, AucSum):
+                score.lattice.add(total, np.column_stack([scores[0], targets]), weights)
+            else:
+                outcomes = _outcomes(scores, targets, plan.classes, self.model)
+                score.lattice.add(total, score.vectors(outcomes), weights)
         released = score.lattice.release(total, noise, self._bits)
         self.scored = self.model
         return score.read(released, noise, self.profile)
@@ -418,8 +479,9 @@ class _StopRule:
 
     @property
     def _numeric(self) -> bool:
-        """Return whether the target is that of a regression."""
-        return self._target is not None and self._target.measure in (Measure.R2, Measure.RMSE, Measure.MEAN_LOSS)
+        """Return whether a test needs most of a rung, and measurements are not combined: regressions and areas."""
+        most = (Measure.R2, Measure.RMSE, Measure.MEAN_LOSS, Measure.AUC)
+        return self._target is not None and self._target.measure in most
 
     @property
     def first_look(self) -> bool:
@@ -431,7 +493,7 @@ class _StopRule:
         """Return whether the last measured score is near the target, or above it."""
         return bool(self._history) and self._history[-1][0] + _PLAUSIBLE * self._history[-1][1] >= 0
 
-    def judge(self, score: MeasuredScore, sums: ScoreSum, profile: TableProfile, *, last: bool) -> str:
+    def judge(self, score: MeasuredScore, sums: ScoreSum | AucSum, profile: TableProfile, *, last: bool) -> str:
         """Return why the training ends, or an empty text if it goes on."""
         if self._target is None:
             return "" if not last else "one rung"
@@ -469,9 +531,26 @@ class _StopRule:
         if name == "r2":
             return None  # its denominator is an estimate without a proved error
         failure = self._failure if self._target is None else self._failure / 64
+        if name == "auc" and self._target is not None:  # pairs in one leaf count as lost
+            surplus, noise = self._history[-1]
+            return max(0.0, float(self._target.tolerance) + surplus + float(ndtri(failure)) * noise)
         reach = -float(ndtri(failure)) * deviation
         found = value + reach if name in ("log loss", "rmse", "mae") else value - reach
         return float(found)
+
+
+def _compare_rows(declared: int | None, profile: TableProfile) -> dict[str, str]:
+    """Return a line if the declared number of rows is far from the private count; the count is then what was used."""
+    if declared is None or not profile.rows_error:
+        return {}
+    found = f"about {round(profile.rows)} ± {2 * profile.rows_error:.2g}"
+    return {"declared rows": f"{declared}, far from a private count of {found}; the count was used"}
+
+
+def _describe_measure(plan: TableTraining) -> str:
+    """Return whom scores and the promise are about."""
+    rows = "the rows of the table" if plan.unit.is_row else "the rows kept, each unit with weight 1"
+    return rows if plan.class_weights is None else f"{rows}, each times the weight of its class"
 
 
 def _main_text(score: MeasuredScore) -> str:
