@@ -33,6 +33,7 @@ _SHARES = 2.0 ** (-_LEVELS / 2) / np.sum(2.0 ** (-_LEVELS / 2))
 _AMOUNTS = np.floor(_LENGTH * np.sqrt(_SHARES))  # lattice units of a row of weight 1 on each level
 _SECOND_ORDER = 1000.0  # each of the two small events has this part of the failure probability, at each of 32 rungs
 _MOST_EXTREME = 1e-4
+_LEAST_SHARE = 1e-3
 
 
 def center_of(profile: TableProfile) -> float:
@@ -237,17 +238,21 @@ class AucSum:
         failure = float(self.target.failure_probability) / _SECOND_ORDER
         level, depth = float(self.target.tolerance), self._choose_depth(counts.deviations, profile)
         surplus, deviation = counts.bound_area(level, failure, depth=depth, least_weight=self.least_weight)
-        first, second = counts.totals
-        scale = profile.rows / (first * second)
-        return MeasuredScore(surplus * scale, deviation * scale, {"auc": counts.area})
+        # Scale and precision follow from earlier releases, so that measurements may be combined.
+        scale = profile.rows / self._count_pairs(profile)
+        return MeasuredScore(surplus * scale, deviation * scale, {"auc": counts.area}, float(1 / noise**2))
 
     def _choose_depth(self, deviations: Floats, profile: TableProfile) -> int:
         """Return how deep the test looks: deep nodes have few ties and much noise. Only earlier releases decide it."""
         level, failure = float(self.target.tolerance), float(self.target.failure_probability) / _SECOND_ORDER
-        shares = profile.shares if len(profile.shares) == 2 else (0.5, 0.5)
-        pairs = max(profile.rows * shares[0], 1.0) * max(profile.rows * shares[1], 1.0)
+        pairs = self._count_pairs(profile)
         lost = [
             sum(_bound_products(deviations, level, failure, depth)) / pairs + 2.0**-depth
             for depth in range(1, _DEPTH + 1)
         ]
         return 1 + int(np.argmin(lost))
+
+    def _count_pairs(self, profile: TableProfile) -> float:
+        """Return about how many pairs of rows of both classes there are."""
+        shares = profile.shares if len(profile.shares) == 2 else (0.5, 0.5)
+        return profile.rows**2 * max(shares[0], _LEAST_SHARE) * max(shares[1], _LEAST_SHARE)

@@ -114,6 +114,8 @@ class MeasuredScore:
     surplus: float
     deviation: float
     values: dict[str, tuple[float, float]]
+    precision: float | None = None
+    """How much it counts next to other measurements, where ``deviation`` depends on its noise."""
 
     def passes(self, failure_probability: float, margin: float = 0.0) -> bool:
         """Return whether the target is met, wrongly with this probability at most."""
@@ -127,9 +129,12 @@ def combine_scores(first: MeasuredScore, second: MeasuredScore) -> MeasuredScore
     >>> round(both.surplus, 2), round(both.deviation, 2)
     (5.0, 2.12)
     """
-    surplus, deviation = _combine((first.surplus, first.deviation), (second.surplus, second.deviation))
+    weights = tuple(each.deviation**-2 if each.precision is None else each.precision for each in (first, second))
+    whole = weights[0] + weights[1]
+    surplus = (first.surplus * weights[0] + second.surplus * weights[1]) / whole
+    deviation = math.hypot(first.deviation * weights[0], second.deviation * weights[1]) / whole
     values = {name: _combine(first.values[name], second.values[name]) for name in first.values if name in second.values}
-    return MeasuredScore(surplus, deviation, values)
+    return MeasuredScore(surplus, deviation, values, None if first.precision is None else whole)
 
 
 def _combine(first: tuple[float, float], second: tuple[float, float]) -> tuple[float, float]:

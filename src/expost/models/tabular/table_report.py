@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -14,7 +14,12 @@ from numpy.typing import NDArray
 from expost.models.descent.clipped_gradient import grid_scores
 from expost.models.descent.feature_grid import GridRows
 from expost.models.descent.score_head import CurvedHead
-from expost.models.tabular.coefficient_estimates import Contrasts, estimate_coefficients, measuring_gradient
+from expost.models.tabular.coefficient_estimates import (
+    Contrasts,
+    estimate_coefficients,
+    measuring_gradient,
+    step_noises,
+)
 from expost.models.tabular.probability_calibration import describe_reliability, fit_calibration
 from expost.models.tabular.rank_tree import RankTree, center_of
 from expost.models.tabular.rung_schedule import split_noise
@@ -40,6 +45,11 @@ class FinishedModel:
     """Whether rows have weights other than 1."""
     residual_variance: float
     unit_scale: float
+
+    def weighted_blocks(self) -> Iterator[tuple[GridRows, NDArray[Any], NDArray[np.float64] | None]]:
+        """Yield the rows for a gradient, without weights if all are 1."""
+        for rows, targets, weights in self.blocks():
+            yield rows, targets, weights if self.weighted else None
 
 
 @dataclass(frozen=True)
@@ -74,7 +84,8 @@ class TableReport:
         if ranks is not None:
             RankTree(rows_per_unit).check_noise(ranks)
         if coefficients is not None:
-            measuring_gradient(profile, fit_grid(profile), head, coefficients, rows_per_unit)
+            for own in step_noises(coefficients):
+                measuring_gradient(profile, fit_grid(profile), head, own, rows_per_unit)
 
     def _noises(self, noise: Fraction) -> tuple[Fraction | None, Fraction | None]:
         """Return the noise multipliers of ranks and coefficients, None for what is not released."""
@@ -102,11 +113,9 @@ class TableReport:
             lines["reliability, predicted: observed"] = describe_reliability(counts, model.calibration)
         if coefficients is not None:
             assert self.contrasts is not None
-            weighted = finished.weighted
-            blocks = ((rows, targets, weights if weighted else None) for rows, targets, weights in finished.blocks())
             estimates = estimate_coefficients(
                 model,
-                blocks,
+                finished.weighted_blocks,
                 self.contrasts,
                 head=finished.head,
                 noise=coefficients,
@@ -125,11 +134,12 @@ NO_REPORT = TableReport()
 
 
 def residual_variance_of(values: dict[str, tuple[float, float]], unit_scale: float) -> float:
-    """Return the variance of a regression's errors, in squared spreads of the target, from its measured score.
+    """Return the variance of a regression's errors, in squared spreads of the target, from its measured score, on the safe side.
 
-    >>> residual_variance_of({"rmse": (2.0, 0.1)}, 4.0)
-    0.25
+    >>> residual_variance_of({"rmse": (2.0, 1.0)}, 4.0)
+    1.0
     """
-    if "rmse" in values:
-        return float((values["rmse"][0] / unit_scale) ** 2)
-    return 1.0 if "mae" not in values else float(math.pi / 2 * (values["mae"][0] / unit_scale) ** 2)
+    value, deviation = values.get("rmse") or values["mae"]
+    # Of normal errors the mean absolute one is sqrt(2 / pi) of the standard deviation.
+    factor = 1.0 if "rmse" in values else math.sqrt(math.pi / 2)
+    return float(((value + 2 * deviation) * factor / unit_scale) ** 2)

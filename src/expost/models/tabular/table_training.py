@@ -474,14 +474,13 @@ class _StopRule:
         """Return the share of the next rung that measures its score."""
         if self._target is None:
             return _FIXED_TEST
-        near = _NEAR_NUMERIC_TEST if self._numeric else _NEAR_TEST
+        near = _NEAR_NUMERIC_TEST if self._numeric or self._target.measure is Measure.AUC else _NEAR_TEST
         return near if self._near else _FAR_TEST
 
     @property
     def _numeric(self) -> bool:
-        """Return whether a test needs most of a rung, and measurements are not combined: regressions and areas."""
-        most = (Measure.R2, Measure.RMSE, Measure.MEAN_LOSS, Measure.AUC)
-        return self._target is not None and self._target.measure in most
+        """Return whether the target is that of a regression."""
+        return self._target is not None and self._target.measure in (Measure.R2, Measure.RMSE, Measure.MEAN_LOSS)
 
     @property
     def first_look(self) -> bool:
@@ -533,7 +532,7 @@ class _StopRule:
         failure = self._failure if self._target is None else self._failure / 64
         if name == "auc" and self._target is not None:  # pairs in one leaf count as lost
             surplus, noise = self._history[-1]
-            return max(0.0, float(self._target.tolerance) + surplus + float(ndtri(failure)) * noise)
+            return float(np.clip(float(self._target.tolerance) + surplus + float(ndtri(failure)) * noise, 0.0, 1.0))
         reach = -float(ndtri(failure)) * deviation
         found = value + reach if name in ("log loss", "rmse", "mae") else value - reach
         return float(found)
