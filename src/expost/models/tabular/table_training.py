@@ -223,7 +223,8 @@ class TableTraining:
         if self.report.share:
             model, lines = self.report.release(run.finish(score), self.schedule.after_noise(number), bits)
         if factors is not None:
-            lines["class weights"] = [float(f"{each:.4g}") for each in factors]
+            labels = self.terms.get("classes", range(len(factors)))
+            lines["class weights"] = ", ".join(f"{a} {b:.4g}" for a, b in zip(labels, factors, strict=True))
         return Release(model, self._receipt(number, score, stops, reason, model.profile, lines))
 
     def _find_class_factors(self, table: TrainedTable, bits: BitSource) -> tuple[float, ...] | None:
