@@ -31,6 +31,7 @@ from expost.models.descent.score_head import CurvedHead, Logistic, Softmax, Squa
 from expost.models.descent.training_watch import Progress, Quiet
 from expost.models.tabular.class_weight import ClassWeights, weigh_rows
 from expost.models.tabular.newton_descent import NoisyNewton, NoisyStep
+from expost.models.tabular.profile_note import describe_measure, note_profile
 from expost.models.tabular.rank_tree import AucSum, RankTree, center_of
 from expost.models.tabular.rung_schedule import MOST_PROFILES, Rung, RungSchedule
 from expost.models.tabular.score_sum import (
@@ -276,14 +277,15 @@ class TableTraining:
             for name, (value, deviation) in score.values.items()
             if name == main or 2 * deviation < _TELLING * abs(value)  # a side measure that is all noise says nothing
         }
+        labels = None if self.classes is None else self.terms.get("classes", range(self.classes))
         terms = {
             **self.terms,
             "rows, about" if self.class_weights is None else "weight of the rows, about": round(profile.rows),
-            **_compare_rows(self.public_rows, profile),
+            **note_profile(profile, labels=labels, width=self.width, declared_rows=self.public_rows),
             **measured,
             **lines,
             **_baseline(self, profile, score),
-            "measured on": _describe_measure(self),
+            "measured on": describe_measure(by_row=self.unit.is_row, weighted=self.class_weights is not None),
         }
         if self.target is not None:
             terms["margin of the last test"] = float(f"{stops.margin:.3g}")
@@ -537,20 +539,6 @@ class _StopRule:
         reach = -float(ndtri(failure)) * deviation
         found = value + reach if name in ("log loss", "rmse", "mae") else value - reach
         return float(found)
-
-
-def _compare_rows(declared: int | None, profile: TableProfile) -> dict[str, str]:
-    """Return a line if the declared number of rows is far from the private count; the count is then what was used."""
-    if declared is None or not profile.rows_error:
-        return {}
-    found = f"about {round(profile.rows)} ± {2 * profile.rows_error:.2g}"
-    return {"declared rows": f"{declared}, far from a private count of {found}; the count was used"}
-
-
-def _describe_measure(plan: TableTraining) -> str:
-    """Return whom scores and the promise are about."""
-    rows = "the rows of the table" if plan.unit.is_row else "the rows kept, each unit with weight 1"
-    return rows if plan.class_weights is None else f"{rows}, each times the weight of its class"
 
 
 def _main_text(score: MeasuredScore) -> str:

@@ -254,6 +254,13 @@ class TabularEstimator(PrivateEstimator):
                 got=encoder.width,
                 do="Declare fewer levels, or leave columns out",
             )
+        rows = self._read_rows()
+        if rows is not None and rows < encoder.width:
+            raise InvalidRequest(
+                f"Expected at least as many rows as the {encoder.width} features",
+                got=f"rows={rows}",
+                do="Declare fewer levels, leave columns out, or correct rows",
+            )
         labels, bounds = kind
         source = TabularRows.read(dataset, encoder, target, classes=labels)
 
@@ -275,7 +282,7 @@ class TabularEstimator(PrivateEstimator):
             target_bounds=bounds,
             rows_per_unit=1 if row else int(dataset.max_rows_per_unit or 1),
             unit=dataset.unit,
-            public_rows=self._read_rows(),
+            public_rows=rows,
             failure_probability=probability(self.failure_probability, "failure_probability"),
             terms={
                 "target column": target,
