@@ -44,7 +44,9 @@ def note_profile(
             label for label, share in zip(labels, profile.shares, strict=True) if share < _HIDDEN * profile.target_error
         ]
         if rare:
-            lines["rare classes"] = f"{', '.join(map(repr, rare[:5]))} not told from none: rare, absent or spelled otherwise"
+            lines["rare classes"] = (
+                f"{', '.join(map(repr, rare[:5]))} not told from none: rare, absent or spelled otherwise"
+            )
     if labels is None and profile.target_spread <= _FLAT:
         lines["target"] = "hardly varies within its bounds; check target_bounds"
     return lines

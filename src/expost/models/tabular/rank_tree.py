@@ -6,11 +6,12 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, logit
+from scipy.special import expit, logit, ndtri
 
 from expost.core import InvalidRequest, Norm, Sealed, Sensitivity, Target
 from expost.models.tabular.score_sum import MeasuredScore
@@ -34,6 +35,7 @@ _AMOUNTS = np.floor(_LENGTH * np.sqrt(_SHARES))  # lattice units of a row of wei
 _SECOND_ORDER = 1000.0  # each of the two small events has this part of the failure probability, at each of 32 rungs
 _MOST_EXTREME = 1e-4
 _LEAST_SHARE = 1e-3
+_AREAS = [level / 50 for level in range(51)]  # levels at which an area may be certified
 
 
 def center_of(profile: TableProfile) -> float:
@@ -236,11 +238,21 @@ class AucSum:
         """Return the score of released counts; the surplus is in rows times area."""
         counts = self.lattice.read(released, noise)
         failure = float(self.target.failure_probability) / _SECOND_ORDER
-        level, depth = float(self.target.tolerance), self._choose_depth(counts.deviations, profile)
-        surplus, deviation = counts.bound_area(level, failure, depth=depth, least_weight=self.least_weight)
+        depth = self._choose_depth(counts.deviations, profile)
+
+        def bound(area: float) -> tuple[float, float]:
+            return counts.bound_area(area, failure, depth=depth, least_weight=self.least_weight)
+
+        surplus, deviation = bound(float(self.target.tolerance))
+        # The largest area that holds whatever rung is the last one: at most 32 may be, each with a 64th. All smaller ones
+        # must hold too, so only the first level above the true area can go wrong.
+        reach = -float(ndtri(float(self.target.failure_probability) / 64))
+        sure = list(takewhile(lambda area: bound(area)[0] >= reach * bound(area)[1], _AREAS))
         # Scale and precision follow from earlier releases, so that measurements may be combined.
         scale = profile.rows / self._count_pairs(profile)
-        return MeasuredScore(surplus * scale, deviation * scale, {"auc": counts.area}, float(1 / noise**2))
+        return MeasuredScore(
+            surplus * scale, deviation * scale, {"auc": counts.area}, float(1 / noise**2), max(sure, default=0.0)
+        )
 
     def _choose_depth(self, deviations: Floats, profile: TableProfile) -> int:
         """Return how deep the test looks: deep nodes have few ties and much noise. Only earlier releases decide it."""

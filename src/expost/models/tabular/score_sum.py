@@ -116,6 +116,8 @@ class MeasuredScore:
     values: dict[str, tuple[float, float]]
     precision: float | None = None
     """How much it counts next to other measurements, where ``deviation`` depends on its noise."""
+    certified: float | None = None
+    """The score that holds at a 64th of the failure probability, where that does not follow from ``values``."""
 
     def passes(self, failure_probability: float, margin: float = 0.0) -> bool:
         """Return whether the target is met, wrongly with this probability at most."""
@@ -134,7 +136,8 @@ def combine_scores(first: MeasuredScore, second: MeasuredScore) -> MeasuredScore
     surplus = (first.surplus * weights[0] + second.surplus * weights[1]) / whole
     deviation = math.hypot(first.deviation * weights[0], second.deviation * weights[1]) / whole
     values = {name: _combine(first.values[name], second.values[name]) for name in first.values if name in second.values}
-    return MeasuredScore(surplus, deviation, values, None if first.precision is None else whole)
+    precision = None if first.precision is None else whole
+    return MeasuredScore(surplus, deviation, values, precision, second.certified)
 
 
 def _combine(first: tuple[float, float], second: tuple[float, float]) -> tuple[float, float]:

@@ -532,10 +532,9 @@ class _StopRule:
         name, (value, deviation) = next(iter(score.values.items()))
         if name == "r2":
             return None  # its denominator is an estimate without a proved error
+        if name == "auc":
+            return score.certified
         failure = self._failure if self._target is None else self._failure / 64
-        if name == "auc" and self._target is not None:  # pairs in one leaf count as lost
-            surplus, noise = self._history[-1]
-            return float(np.clip(float(self._target.tolerance) + surplus + float(ndtri(failure)) * noise, 0.0, 1.0))
         reach = -float(ndtri(failure)) * deviation
         found = value + reach if name in ("log loss", "rmse", "mae") else value - reach
         return float(found)

@@ -150,7 +150,7 @@ def test_the_levels_of_a_polars_enum_are_public_and_those_of_a_pandas_category_a
         ({"city": [1, 2]}, "values like its levels"),
         ({"city": (0, 1)}, "numbers .bounds are declared. in 'city', got 'a column of texts'. Declare its levels"),
         ({"city": "boolean"}, "booleans in 'city'"),
-        ({"city": None}, "texts are refused: declare levels, or leave the column out"),
+        ({"city": None}, "texts are refused: declare levels, .private. to pay for them, or leave the column out"),
         (["city"], "texts are refused"),
         ({"blob": (0, 1)}, "a type that cannot be a feature"),
         ({"blob": None}, "columns of other types cannot be features"),

@@ -36,7 +36,9 @@ def test_one_unit_moves_the_counts_by_the_sensitivity_at_most(seed: int) -> None
     tree = RankTree(most, float(rng.normal()))
     total = tree.start()
     shares = np.full(rows, np.float32(math.floor(2**24 / rows) / 2**24))
-    scored = np.tile([[rng.normal() * 10, float(rng.integers(0, 2))]], (rows, 1))  # all in the same nodes: the worst case
+    scored = np.tile(
+        [[rng.normal() * 10, float(rng.integers(0, 2))]], (rows, 1)
+    )  # all in the same nodes: the worst case
     tree.add(total, scored, shares)
 
     moved = sum(int(each) ** 2 for each in total)
@@ -62,7 +64,7 @@ def test_without_noise_the_area_is_that_of_scikit_learn_and_the_bound_is_below_i
     for depth in (3, 9):
         surplus, _ = counts.bound_area(true, 1e-4, depth=depth, least_weight=1.0)
         pairs = counts.totals[0] * counts.totals[1]
-        assert -2.0**-depth * 1.5 < surplus / pairs < 0  # pairs in one node count as lost
+        assert -(2.0**-depth) * 1.5 < surplus / pairs < 0  # pairs in one node count as lost
 
 
 def test_weights_count_as_shares_of_rows() -> None:
