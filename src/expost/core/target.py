@@ -31,14 +31,15 @@ class Measure(enum.Enum):
     RMSE = "rmse"
     R2 = "r2"
     ACCURACY = "accuracy"
+    AUC = "auc"
     POWER = "power"
     RANK_ERROR = "rank error"
 
     @property
     def is_loss(self) -> bool:
         """Whether smaller is better."""
-        # These three are scores, where a target is reached from below.
-        return self not in (Measure.R2, Measure.ACCURACY, Measure.POWER)
+        # These are scores, where a target is reached from below.
+        return self not in (Measure.R2, Measure.ACCURACY, Measure.AUC, Measure.POWER)
 
 
 @dataclass(frozen=True, slots=True)

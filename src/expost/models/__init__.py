@@ -10,7 +10,8 @@ from expost.models.preparation.principal_components import PCA
 from expost.models.preparation.private_pipeline import Pipeline
 from expost.models.preparation.standard_scaler import StandardScaler
 from expost.models.saved_model import load_model, save_model
-from expost.models.tabular.tabular_estimator import Classifier, Regressor
+from expost.models.tabular.table_classifier import Classifier
+from expost.models.tabular.table_regressor import Regressor
 
 __all__ = [
     "Classifier",

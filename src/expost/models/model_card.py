@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,11 +12,13 @@ import numpy as np
 
 from expost.core import InvalidRequest, Measure, Outcome, Receipt, explain_arguments
 from expost.core.whole_file import write_file
+from expost.models.card_page import CardPage, PageSection
 
 __all__ = ["CardSection", "ModelCard", "describe_model"]
 
 _FORMAT = 1
 _MOST_SHOWN = 200  # coefficients in HTML and Markdown; JSON has all
+_FACTS = 4  # at the top of the page
 _NO_INTERVAL = "None is reported: no law is proved for the error of single coefficients of this method."
 _NOT_FOR = (
     "Rows outside the declared bounds or categories: values are moved to the nearest bound, and unknown categories count "
@@ -31,17 +32,21 @@ _BILL_FIELDS = (
     *("account",),
 )
 _ROW_TERMS = (
-    *("rows", "rows (public)", "features", "rows clipped to", "targets clipped to", "values clipped to"),
+    *(
+        "target column",
+        "rows",
+        "rows (public)",
+        "rows, about",
+        "weight of the rows, about",
+        "declared rows",
+        "features",
+        "rows clipped to",
+        "targets clipped to",
+        "values clipped to",
+    ),
     *("missing values", "feature bound", "target bounds"),
 )
 _FOR_PROGRAMS = ("settings", "prices", "events", "target", "baseline", "columns", "steps")
-_STYLE = (
-    "body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:2rem auto;padding:0 1rem;color:#222}"
-    "h1{font-size:1.5rem}h2{font-size:1.1rem;margin-top:1.6rem;border-bottom:1px solid #ccc}"
-    "table{border-collapse:collapse;width:100%}th,td{text-align:left;vertical-align:top;padding:.2rem .6rem .2rem 0}"
-    "th{font-weight:600;width:13rem}td.number{text-align:right;font-variant-numeric:tabular-nums}"
-    ".warning{background:#fff3cd;border:1px solid #d9b84a;padding:.5rem .8rem}"
-)
 
 
 @dataclass(frozen=True)
@@ -116,38 +121,37 @@ class ModelCard:
             if section.sentences:
                 parts.append("\n".join(f"* {_cell(each)}" for each in section.sentences))
             if section.title == _COEFFICIENTS and self.coefficients:
-                rows = [
-                    f"| {_cell(_coefficient_name(each))} | {each['value']:.6g} | {_interval_text(each['interval'])} |"
-                    for each in self.coefficients[:_MOST_SHOWN]
-                ]
-                parts.append("\n".join(["| feature | value | interval |", "| --- | --- | --- |", *rows]))
+                head, cells = self._coefficient_cells()
+                rules = ["---", *["---:"] * (len(head) - 1)]
+                table = [head, rules, *([*map(_cell, each)] for each in cells)]
+                parts.append("\n".join(f"| {' | '.join(each)} |" for each in table))
         return "\n\n".join(parts) + "\n"
 
     def to_html(self) -> str:
         """Return the card as one HTML page without scripts or links to other files."""
-        parts = [f"<h1>Model card: {html.escape(self.title)}</h1>"]
-        parts += [f"<p class='warning'>{html.escape(each)}</p>" for each in self.warnings]
-        for section in self.sections:
-            parts.append(f"<h2>{html.escape(section.title)}</h2>")
-            if section.lines:
-                rows = (f"<tr><th>{html.escape(a)}</th><td>{html.escape(b)}</td></tr>" for a, b in section.lines)
-                parts.append(f"<table>{''.join(rows)}</table>")
-            if section.sentences:
-                items = "".join(f"<li>{html.escape(each)}</li>" for each in section.sentences)
-                parts.append(f"<ul>{items}</ul>")
-            if section.title == _COEFFICIENTS and self.coefficients:
-                cells = (
-                    f"<tr><td>{html.escape(_coefficient_name(each))}</td><td class='number'>{each['value']:.6g}</td>"
-                    f"<td class='number'>{html.escape(_interval_text(each['interval']))}</td></tr>"
-                    for each in self.coefficients[:_MOST_SHOWN]
-                )
-                head = "<tr><th>feature</th><th>value</th><th>interval</th></tr>"
-                parts.append(f"<table>{head}{''.join(cells)}</table>")
-        title = html.escape(self.title)
-        return (
-            f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>Model card: {title}</title>"
-            f"<style>{_STYLE}</style></head><body>{''.join(parts)}</body></html>\n"
-        )
+        sections = [
+            PageSection(each.title, each.lines, each.sentences)
+            if each.title != _COEFFICIENTS or not self.coefficients
+            else PageSection(each.title, each.lines, each.sentences, *self._coefficient_cells())
+            for each in self.sections
+        ]
+        return CardPage(self.title, _headline(self.receipt), self.warnings, sections).to_html()
+
+    def _coefficient_cells(self) -> tuple[list[str], list[list[str]]]:
+        """Return the head and the rows of the table of coefficients; estimates are shown if there are some."""
+        shown = self.coefficients[:_MOST_SHOWN]
+        estimated = any(each.get("estimate") is not None for each in self.coefficients)
+        head = ["feature", "value", *(["estimate"] if estimated else []), "interval"]
+        rows = [
+            [
+                _coefficient_name(each),
+                _number_text(each["value"]),
+                *([_number_text(each.get("estimate"))] if estimated else []),
+                _interval_text(each["interval"]),
+            ]
+            for each in shown
+        ]
+        return head, rows
 
     @explain_arguments
     def save(self, path: str | Path) -> None:
@@ -191,11 +195,11 @@ def describe_model(model: Any) -> ModelCard:
     last = model.steps[-1][1] if hasattr(model, "named_steps") else model
     coefficients = _list_coefficients(last)
     sections = (
-        CardSection("Data", tuple(_data_lines(last, receipt))),
+        CardSection("Data", tuple(dict(_data_lines(last, receipt)).items())),
         CardSection("What was promised, paid and reached", tuple(_bill_lines(receipt)), (receipt.meaning,)),
         CardSection("How it was fitted", tuple(_fit_lines(receipt))),
         CardSection("Baseline", sentences=(_baseline(last, receipt),)),
-        CardSection(_COEFFICIENTS, sentences=tuple(_coefficient_notes(coefficients))),
+        CardSection(_COEFFICIENTS, sentences=tuple(_coefficient_notes(last, coefficients))),
         CardSection("What it must not be used for", sentences=_NOT_FOR),
         CardSection("How to check it", tuple(_check_lines(receipt))),
     )
@@ -259,12 +263,13 @@ def _baseline(model: Any, receipt: Receipt) -> str:
 
 def _list_coefficients(model: Any) -> tuple[dict[str, Any], ...]:
     """Return the released coefficients by name, with intervals where the model has valid ones."""
+    if hasattr(model, "coefficients"):  # models of tables: by column and level, in the units of the columns
+        return tuple(map(_table_coefficient, model.coefficients().lines))
     values = getattr(model, "coef_", None)
     if values is None:
         return ()
     table = np.atleast_2d(np.asarray(values, dtype=np.float64))
-    encoder = getattr(model, "encoder_", None)  # of table models: coefficients are those of its features
-    names = getattr(model, "feature_names_in_", None) if encoder is None else encoder.names_out
+    names = getattr(model, "feature_names_in_", None)
     columns = [str(name) for name in names] if names is not None else [f"x{place}" for place in range(table.shape[1])]
     columns = columns if len(columns) == table.shape[1] else [f"x{place}" for place in range(table.shape[1])]
     intervals = getattr(model, "coefficient_intervals_", None)
@@ -287,12 +292,23 @@ def _list_coefficients(model: Any) -> tuple[dict[str, Any], ...]:
     return tuple(found)
 
 
-def _coefficient_notes(coefficients: tuple[dict[str, Any], ...]) -> Iterable[str]:
+def _table_coefficient(line: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a line of a table of coefficients as an entry of a card."""
+    level = f" = {line['level']}" if line["level"] else ""
+    ends = None if line.get("low") is None else [line["low"], line["high"]]
+    found = {"feature": f"{line['column']}{level}, {line['meaning']}", "value": line["coefficient"], "interval": ends}
+    own = {"class": line["class"]} if "class" in line else {}
+    return own | found | ({"estimate": line["estimate"]} if "estimate" in line else {})
+
+
+def _coefficient_notes(model: Any, coefficients: tuple[dict[str, Any], ...]) -> Iterable[str]:
     if not coefficients:
         yield "The model has no coefficients of columns."
         return
     yield "Released values, for rows within the bounds, in the units of the columns."
-    if all(each["interval"] is None for each in coefficients):
+    if hasattr(model, "coefficients"):
+        yield model.coefficients().note
+    elif all(each["interval"] is None for each in coefficients):
         yield f"Intervals: {_NO_INTERVAL}"
     if len(coefficients) > _MOST_SHOWN:
         yield f"The first {_MOST_SHOWN} of {len(coefficients)} are shown; the JSON form has all."
@@ -322,8 +338,23 @@ def _coefficient_name(entry: Mapping[str, Any]) -> str:
     return f"{entry['class']}: {entry['feature']}" if "class" in entry else str(entry["feature"])
 
 
+def _headline(receipt: Receipt) -> list[tuple[str, str]]:
+    """Return the facts that a reader looks for first."""
+    facts = [("outcome", receipt.outcome.value), ("paid", str(receipt.bill))]
+    if receipt.target is not None:
+        facts.insert(0, ("promised", str(receipt.target)))
+    measured = [
+        (name, text) for name, text in receipt.terms.items() if name.startswith("measured ") and "±" in str(text)
+    ]
+    return [*facts, *((name, str(text)) for name, text in measured)][:_FACTS]
+
+
+def _number_text(value: Any) -> str:
+    return "none" if value is None else f"{value:.5g}"
+
+
 def _interval_text(interval: Any) -> str:
-    return "none" if interval is None else f"{interval[0]:.6g} to {interval[1]:.6g}"
+    return "none" if interval is None else f"{interval[0]:.5g} to {interval[1]:.5g}"
 
 
 def _cell(text: str) -> str:

@@ -24,6 +24,7 @@ from expost.models.tabular.column_encoding import (
 )
 from expost.models.tabular.date_column import DateColumn
 from expost.models.tabular.declared_level import is_moment, read_moment
+from expost.models.tabular.private_levels import PrivateLevelColumn
 from expost.models.tabular.table_encoder import TableEncoder, list_names
 
 __all__ = ["Declarations", "declare_columns", "declared_types", "read_columns"]
@@ -34,7 +35,7 @@ Declarations = dict[str, ColumnEncoding | None]
 _ENUM = b"_PL_ENUM_VALUES2"  # where polars stores the levels of an Enum, which its user has declared
 _PLACEHOLDERS = {Kind.TEXT: "[...]", Kind.TIME: "(START, END)", Kind.BOOLEAN: '"boolean"'}
 _MOST_SHOWN = 200
-_FORMS = 'Pass (low, high) for numbers, a list of levels for categories, two dates for dates, or "boolean"'
+_FORMS = 'Pass (low, high) for numbers, a list of levels or "private" for categories, two dates for dates, or "boolean"'
 
 
 def read_columns(columns: Any, dataset: Dataset, *, target: str, unit: str | None = None) -> TableEncoder:
@@ -43,8 +44,8 @@ def read_columns(columns: Any, dataset: Dataset, *, target: str, unit: str | Non
     Parameters
     ----------
     columns : mapping, sequence, pair of numbers, path, Description, TableEncoder or None
-        A mapping from the name of each feature to ``(low, high)``, a list of levels, two dates, ``"boolean"``, a ready
-        column such as ``NumberColumn``, or None for what the dataset declares. A column that is not in it is not used.
+        A mapping from the name of each feature to ``(low, high)``, a list of levels, ``"private"`` for levels that are found
+        in the rows and billed, two dates, ``"boolean"``, a ready column such as ``NumberColumn``, or None for what the dataset declares. A column that is not in it is not used.
         A list of names takes their declarations from the dataset. A list of pairs gives bounds in the order of the
         columns, and one pair ``(low, high)`` gives the same bounds to all columns. A path names a description file. By
         default every column must be declared by the dataset.
@@ -196,11 +197,7 @@ def _declare_column(name: Any, given: Any) -> ColumnEncoding | None:
         if given == "boolean":
             return FlagColumn(name)
         if given == "private":
-            raise InvalidRequest(
-                f"Expected the levels of {name!r}",
-                got=given,
-                do=f"Pay for them once, and pass list(session.private_keys({_quote(name)}, epsilon=..., delta=...).value)",
-            )
+            return PrivateLevelColumn(name)
         raise InvalidRequest(f"Expected a declaration of {name!r}", got=given, do=_FORMS)
     if isinstance(given, tuple):
         if len(given) == 2 and all(is_moment(end) or _spells_moment(end) for end in given):
@@ -279,7 +276,7 @@ def _undeclared(undeclared: list[str], found: Mapping[str, ColumnEncoding | None
     if any(each is not None for each in found.values()):
         notes.append("None keeps what the dataset declares")
     if any(kinds[name] is Kind.TEXT for name in undeclared):
-        notes.append("texts are refused: declare levels, or leave the column out")
+        notes.append('texts are refused: declare levels, "private" to pay for them, or leave the column out')
     if any(kinds[name] is Kind.OTHER for name in undeclared):
         notes.append("columns of other types cannot be features")
     return InvalidRequest(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -16,7 +16,16 @@ from expost.core.rational import round_up
 from expost.models.descent.stopping_price import PriceList
 from expost.noise.mechanism import largest_mu
 
-__all__ = ["MOST_PROFILES", "Rung", "RungSchedule", "plan_epsilon", "plan_score"]
+__all__ = [
+    "MOST_PROFILES",
+    "NO_SIDES",
+    "Rung",
+    "RungSchedule",
+    "SideShares",
+    "plan_epsilon",
+    "plan_score",
+    "split_noise",
+]
 
 FIRST_LEVEL = Fraction(1, 100)
 """The epsilon of the first rung. Levels are a fixed grid, so that a larger cap adds rungs and changes no other price."""
@@ -65,6 +74,17 @@ class Rung:
 
 
 @dataclass(frozen=True)
+class SideShares:
+    """Releases next to the rungs, as shares of what rungs spend: ``before`` of the first one, ``after`` of all that ran."""
+
+    before: float = 0.0
+    after: float = 0.0
+
+
+NO_SIDES = SideShares()
+
+
+@dataclass(frozen=True)
 class RungSchedule:
     """Rungs and their prices: (epsilon, delta) ex-post if the training stopped after a rung, whatever made it stop.
 
@@ -78,23 +98,34 @@ class RungSchedule:
 
     rungs: tuple[Rung, ...]
     prices: PriceList
+    sides: SideShares = NO_SIDES
 
     def event(self, rungs: int) -> PrivacyEvent:
-        """Return what the first rungs do."""
-        return Events(tuple(rung.event for rung in self.rungs[:rungs]))
+        """Return what the first rungs do, with the releases before and after them."""
+        beside = tuple(map(GaussianEvent, _side_noises(self.rungs[:rungs], self.sides)))
+        return Events(tuple(rung.event for rung in self.rungs[:rungs]) + beside)
+
+    @property
+    def before_noise(self) -> Fraction:
+        """Return the noise multiplier of what is released before the first rung."""
+        return _side_noises(self.rungs[:1], SideShares(before=self.sides.before))[0]
+
+    def after_noise(self, number: int) -> Fraction:
+        """Return the noise multiplier of what is released after a rung that was the last one."""
+        return _side_noises(self.rungs[: number + 1], SideShares(after=self.sides.after))[0]
 
 
-def plan_epsilon(epsilon: Fraction, delta: Fraction) -> RungSchedule:
+def plan_epsilon(epsilon: Fraction, delta: Fraction, sides: SideShares = NO_SIDES) -> RungSchedule:
     """Return the one rung of a training at a given epsilon.
 
     >>> schedule = plan_epsilon(Fraction(1), Fraction(1, 10**6))
     >>> len(schedule.rungs), schedule.prices.cap.epsilon <= 1
     (1, True)
     """
-    return _plan((epsilon,), delta, (delta,), fixed=True)
+    return _plan((epsilon,), delta, (delta,), sides, fixed=True)
 
 
-def plan_score(cap: Fraction, delta: Fraction, *, numeric: bool = False) -> RungSchedule:
+def plan_score(cap: Fraction, delta: Fraction, *, numeric: bool = False, sides: SideShares = NO_SIDES) -> RungSchedule:
     """Return rungs at fixed levels up to a cap, for a training that stops at a score; ``numeric`` for a regression.
 
     >>> schedule = plan_score(Fraction(1), Fraction(1, 10**6))
@@ -106,7 +137,7 @@ def plan_score(cap: Fraction, delta: Fraction, *, numeric: bool = False) -> Rung
         levels = [cap]
     elif cap >= levels[-1] * Fraction(_LEAST_GROWTH) and len(levels) < _MOST_RUNGS:
         levels.append(cap)
-    return _plan(tuple(levels), delta, (delta / _MOST_RUNGS,) * len(levels), fixed=False)
+    return _plan(tuple(levels), delta, (delta / _MOST_RUNGS,) * len(levels), sides, fixed=False)
 
 
 def _levels(growth: Fraction) -> Iterator[Fraction]:
@@ -116,14 +147,16 @@ def _levels(growth: Fraction) -> Iterator[Fraction]:
 
 
 @lru_cache(maxsize=64)
-def _plan(levels: tuple[Fraction, ...], delta: Fraction, shares: tuple[Fraction, ...], *, fixed: bool) -> RungSchedule:
+def _plan(
+    levels: tuple[Fraction, ...], delta: Fraction, shares: tuple[Fraction, ...], sides: SideShares, *, fixed: bool
+) -> RungSchedule:
     """Return rungs that reach the levels, with exact prices."""
     rungs: list[Rung] = []
     prices: list[Fraction] = []
     kept: list[Fraction] = []
     spent, profiled = Fraction(0), 0.0
     for level, share in zip(levels, shares, strict=True):
-        square = (largest_mu(float(level), float(share)) * _SAFE) ** 2
+        square = (largest_mu(float(level), float(share)) * _SAFE) ** 2 / (1 + sides.before + sides.after)
         if square - float(spent) < _LEAST_SHARE * square:
             continue  # too near the last level for steps of its own; the next one has more left
         profiles = sum(rung.profiled for rung in rungs)
@@ -134,13 +167,30 @@ def _plan(levels: tuple[Fraction, ...], delta: Fraction, shares: tuple[Fraction,
         rungs.append(rung)
         kept.append(share)
         spent += 1 / rung.noise**2
-        price = round_up(GaussianTotal(spent).epsilon(share), relative=Fraction(1, 10**9))
+        beside = sum((1 / noise**2 for noise in _side_noises(rungs, sides)), Fraction(0))
+        price = round_up(GaussianTotal(spent + beside).epsilon(share), relative=Fraction(1, 10**9))
         if price > level:
             raise InvalidRequest(
                 "Expected a privacy level that the noise can keep", got=float(level), do="Raise epsilon"
             )
         prices.append(price)
-    return RungSchedule(tuple(rungs), PriceList(tuple(prices), delta, "gdp", tuple(kept)))
+    return RungSchedule(tuple(rungs), PriceList(tuple(prices), delta, "gdp", tuple(kept)), sides)
+
+
+def _side_noises(rungs: Sequence[Rung], sides: SideShares) -> list[Fraction]:
+    """Return the noise multipliers of the releases before and after some rungs, of those that there are."""
+    squares = [float(1 / rung.noise**2) for rung in rungs]
+    wanted = (sides.before * squares[0], sides.after * sum(squares))
+    return [_noise(square) for square in wanted if square > 0]
+
+
+def split_noise(noise: Fraction, share: float) -> Fraction:
+    """Return the noise multiplier of a share of a Gaussian event's squared parameter.
+
+    >>> float(split_noise(Fraction(1), 0.25))
+    2.0
+    """
+    return _noise(share / float(noise) ** 2)
 
 
 def _noise(mu_squared: float) -> Fraction:

@@ -9,16 +9,19 @@ import numpy as np
 
 from expost.core import InvalidRequest, Receipt, Release
 from expost.models.estimator import remember_columns
+from expost.models.tabular.table_classifier import Classifier
 from expost.models.tabular.table_encoder import TableEncoder
-from expost.models.tabular.table_model import TableModel
+from expost.models.tabular.table_model import CoefficientEstimates, TableModel
 from expost.models.tabular.table_profile import TableProfile
-from expost.models.tabular.tabular_estimator import Classifier, Regressor, TabularEstimator
+from expost.models.tabular.table_regressor import Regressor
+from expost.models.tabular.tabular_estimator import TabularEstimator
 
 __all__ = ["TABLE_MODELS", "restore_table_model", "table_document"]
 
 TABLE_MODELS: dict[str, type[TabularEstimator]] = {"Classifier": Classifier, "Regressor": Regressor}
 """The estimators that these documents are of, by name."""
 _NUMBERS = ("rows", "length", "target_middle", "target_spread", "target_error", "level", "rows_error")
+_ESTIMATES = ("values", "noise", "sampling")
 
 
 def table_document(model: TabularEstimator) -> dict[str, Any]:
@@ -35,6 +38,8 @@ def table_document(model: TabularEstimator) -> dict[str, Any]:
         | {"middles": profile.middles.tolist(), "factors": profile.factors.tolist(), "shares": list(profile.shares)},
         "weights": released.weights.tolist(),
         "reach": released.reach,
+        "calibration": None if released.calibration is None else list(released.calibration),
+        "estimates": None if released.estimates is None else _write_estimates(released.estimates),
         "classes": classes,
         "target_bounds": list(model._bounds) if isinstance(model, Regressor) else None,
         "receipt": model.receipt_.to_dict(),
@@ -67,6 +72,33 @@ def restore_table_model(document: Mapping[str, Any]) -> TabularEstimator:
         model._bounds = (low, high)
     model.encoder_ = encoder
     remember_columns(model, encoder.names_in, len(encoder.names_in))
-    released = TableModel(profile, weights, float(document["reach"]))
+    calibration = document.get("calibration")
+    slope, shift = (1.0, 0.0) if calibration is None else map(float, calibration)
+    if not (slope > 0 and np.isfinite([slope, shift]).all()):
+        raise ValueError("a calibration that is not a slope and a shift")
+    released = TableModel(
+        profile,
+        weights,
+        float(document["reach"]),
+        calibration=None if calibration is None else (slope, shift),
+        estimates=_read_estimates(document.get("estimates"), encoder.width),
+    )
     model._keep_release(Release(released, Receipt.from_dict(document["receipt"])))
     return model
+
+
+def _write_estimates(estimates: CoefficientEstimates) -> dict[str, list[float | None]]:
+    """Return estimates as lists, None where there is no number."""
+    return {
+        name: [each if np.isfinite(each) else None for each in getattr(estimates, name).tolist()] for name in _ESTIMATES
+    }
+
+
+def _read_estimates(document: Mapping[str, Any] | None, width: int) -> CoefficientEstimates | None:
+    """Return the estimates of a document, one for each feature."""
+    if document is None:
+        return None
+    found = {name: np.array(document[name], np.float64) for name in _ESTIMATES}
+    if any(each.shape != (width,) for each in found.values()):
+        raise ValueError("estimates that do not belong to these columns")
+    return CoefficientEstimates(**found)

@@ -38,7 +38,7 @@ _SIDE = 0.3  # length of the other measures' part of a vector, beside 1 for the 
 _USUAL_REACH = 4.0  # deviations of a model's predictions
 _CLEAR = 0.1  # relative deviation up to which a measured variance is used
 _FINEST = 10**6
-_CLASSIFIER = {"accuracy": Measure.ACCURACY, "log_loss": Measure.LOG_LOSS}
+_CLASSIFIER = {"accuracy": Measure.ACCURACY, "log_loss": Measure.LOG_LOSS, "auc": Measure.AUC}
 _REGRESSOR = {"r2": Measure.R2, "rmse": Measure.RMSE, "mae": Measure.MEAN_LOSS}
 
 
@@ -58,7 +58,7 @@ def read_score(score: Any, failure_probability: Any, *, classifier: bool) -> Tar
         example = '("accuracy", 0.9)' if classifier else '("r2", 0.8)'
         raise InvalidRequest(f"Expected score to be a pair of a measure ({names}) and a number", do=f"Pass {example}")
     wanted = rational(value, "score", do=f"Pass a positive number for {name}")
-    if name in ("accuracy", "r2") and not wanted < 1:
+    if name in ("accuracy", "auc", "r2") and not wanted < 1:
         raise InvalidRequest(f"Expected a score of {name} below 1", got=value, do="Pass a smaller one")
     if wanted.denominator > _FINEST:
         wanted = wanted.limit_denominator(_FINEST)
@@ -114,6 +114,10 @@ class MeasuredScore:
     surplus: float
     deviation: float
     values: dict[str, tuple[float, float]]
+    precision: float | None = None
+    """How much it counts next to other measurements, where ``deviation`` depends on its noise."""
+    certified: float | None = None
+    """The score that holds at a 64th of the failure probability, where that does not follow from ``values``."""
 
     def passes(self, failure_probability: float, margin: float = 0.0) -> bool:
         """Return whether the target is met, wrongly with this probability at most."""
@@ -127,9 +131,13 @@ def combine_scores(first: MeasuredScore, second: MeasuredScore) -> MeasuredScore
     >>> round(both.surplus, 2), round(both.deviation, 2)
     (5.0, 2.12)
     """
-    surplus, deviation = _combine((first.surplus, first.deviation), (second.surplus, second.deviation))
+    weights = tuple(each.deviation**-2 if each.precision is None else each.precision for each in (first, second))
+    whole = weights[0] + weights[1]
+    surplus = (first.surplus * weights[0] + second.surplus * weights[1]) / whole
+    deviation = math.hypot(first.deviation * weights[0], second.deviation * weights[1]) / whole
     values = {name: _combine(first.values[name], second.values[name]) for name in first.values if name in second.values}
-    return MeasuredScore(surplus, deviation, values)
+    precision = None if first.precision is None else whole
+    return MeasuredScore(surplus, deviation, values, precision, second.certified)
 
 
 def _combine(first: tuple[float, float], second: tuple[float, float]) -> tuple[float, float]:

@@ -13,7 +13,7 @@ from expost.models.descent.clipped_gradient import grid_scores
 from expost.models.descent.feature_grid import FeatureGrid
 from expost.models.tabular.table_profile import TableProfile
 
-__all__ = ["TableModel", "fit_grid"]
+__all__ = ["CoefficientEstimates", "TableModel", "fit_grid"]
 
 Floats = NDArray[np.float64]
 _LONGEST = 4.0  # usual lengths: rows longer than this are shortened to it
@@ -24,6 +24,19 @@ def fit_grid(profile: TableProfile) -> FeatureGrid:
     """Return the integer grid of rows that a profile has scaled."""
     # The intercept's column is half as long as a usual row: a longer one would fill the clip of a gradient.
     return FeatureGrid(len(profile.middles), _LONGEST * profile.length, intercept_share=0.5 / _LONGEST)
+
+
+@dataclass(frozen=True, eq=False)
+class CoefficientEstimates:
+    """Coefficients without shrinkage, in the units of the columns, and two standard deviations of each.
+
+    ``noise`` is that of the privacy noise, ``sampling`` that of other rows of the same kind. Both are NaN where the noise hides
+    what a coefficient depends on.
+    """
+
+    values: Floats
+    noise: Floats
+    sampling: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +51,9 @@ class TableModel:
     weights: Floats
     reach: float = 2.0
     """How far a regression's predictions are from the middle of the target at most, in half its range."""
+    calibration: tuple[float, float] | None = None
+    """Slope and shift of the log-odds of two classes, for probabilities."""
+    estimates: CoefficientEstimates | None = None
 
     @cached_property
     def grid(self) -> FeatureGrid:

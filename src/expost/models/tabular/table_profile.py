@@ -23,6 +23,7 @@ _SIGNIFICANT = 3.0  # deviations of the noise above which a bin counts
 _FAR, _FAR_NORMAL = 0.25, 1.15  # a quarter of normal values are further than 1.15 standard deviations from their mean
 _SMALLEST_SPREAD = 0.03  # of a feature: rarer levels are not stretched further, or their rows would be clipped
 _HALF = 0.5  # columns are divided by the root of their spread. Of 0, 1/2 and 1 it was the best on most of seven tables.
+_FAR_OFF = 6.0  # deviations by which a declared number of rows may miss the private count
 _TARGET_WEIGHT = 2.0  # length of the target's part of a vector, beside 1 for the count
 
 
@@ -95,7 +96,7 @@ def measure_profile(
     bits : BitSource
         The source of random bits.
     public_rows : int, optional
-        The number of units, if it is public. Default: the released one.
+        The number of units, if it is public. Default: the released one, which is also used where both are far apart.
     indicators : array of bool, optional
         Which features are 0 or 1 for every row, so that their spread follows from their mean. Default: none.
     """
@@ -106,7 +107,10 @@ def measure_profile(
         vectors = np.column_stack([np.ones(len(rows.targets)), _target_part(rows, classes), rows.features])
         first.add(total, vectors, rows.weights)
     released = first.release(total, noises[0], bits)
-    count = max(float(released[0]), 1.0) if public_rows is None else float(public_rows)
+    found, count_error = max(float(released[0]), 1.0), first.deviation(noises[0])
+    if public_rows is not None and abs(found - public_rows) > _FAR_OFF * count_error:
+        public_rows = None  # declared wrongly: steps and scores are divided by this number
+    count = found if public_rows is None else float(public_rows)
     means = np.clip(released[1 + targets :] / count, -1.0, 1.0)
     told = released[1 : 1 + targets] / _TARGET_WEIGHT / count
     error = first.deviation(noises[0]) / count
@@ -129,15 +133,15 @@ def measure_profile(
         if values.shape[1]:
             second.add(total, _bin_distances(values - centers), rows.weights)
     bins = second.release(total, noises[1], bits).reshape(columns, _BINS) / count
-    found = _read_spreads(bins, second.deviation(noises[1]) / count)
+    distances = _read_spreads(bins, second.deviation(noises[1]) / count)
 
-    spread = float(found[-1]) if classes is None else 1.0
+    spread = float(distances[-1]) if classes is None else 1.0
     known = np.clip(means, 0.0, 1.0)
     # A level whose share is not told from zero may have a share as large as the noise: it is not stretched further. For the
     # usual length of a row such levels hardly count.
     spreads = np.sqrt(np.maximum(known * (1 - known), error))
     usual = np.sqrt(np.clip(means - error, 0.0, 1.0) * (1 - known))
-    spreads[counted] = usual[counted] = found[: counted.sum()]
+    spreads[counted] = usual[counted] = distances[: counted.sum()]
     factors = np.maximum(spreads, _SMALLEST_SPREAD) ** -_HALF
     length = math.sqrt(float(np.sum((usual * factors) ** 2)) + 2.0**-20)
     level = float(sum(1 / noise**2 for noise in noises))
@@ -151,7 +155,7 @@ def measure_profile(
         target_error=error / _TARGET_WEIGHT,
         shares=shares,
         level=level,
-        rows_error=0.0 if public_rows is not None else first.deviation(noises[0]),
+        rows_error=0.0 if public_rows is not None else count_error,
     )
 
 

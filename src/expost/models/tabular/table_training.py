@@ -29,8 +29,11 @@ from expost.core import (
 from expost.models.descent.clipped_gradient import CurvedGradient, grid_scores
 from expost.models.descent.score_head import CurvedHead, Logistic, Softmax, Squared
 from expost.models.descent.training_watch import Progress, Quiet
+from expost.models.tabular.class_weight import ClassWeights, weigh_rows
 from expost.models.tabular.grid_table import GridBlock, GridTable
 from expost.models.tabular.newton_descent import NoisyNewton, NoisyStep
+from expost.models.tabular.profile_note import describe_measure, note_profile
+from expost.models.tabular.rank_tree import AucSum, RankTree, center_of
 from expost.models.tabular.rung_schedule import MOST_PROFILES, Rung, RungSchedule
 from expost.models.tabular.score_sum import (
     LARGEST_LOSS,
@@ -43,6 +46,7 @@ from expost.models.tabular.score_sum import (
 )
 from expost.models.tabular.table_model import TableModel, fit_grid
 from expost.models.tabular.table_profile import RowBlocks, TableProfile, measure_profile, profile_lattices
+from expost.models.tabular.table_report import NO_REPORT, FinishedModel, TableReport, residual_variance_of
 from expost.noise import BitSource
 from expost.noise.gaussian_stream import GaussianStream
 
@@ -125,6 +129,8 @@ class TableTraining:
     failure_probability: Fraction = Fraction(1, 10)
     terms: Mapping[str, Any] = field(default_factory=dict)
     progress: Callable[[], Progress] | None = None
+    class_weights: ClassWeights | None = None
+    report: TableReport = NO_REPORT
 
     def plan(self, dataset: Any, context: PlanContext) -> TableTraining:
         """Return this plan."""
@@ -156,6 +162,10 @@ class TableTraining:
                 self.score_sum(blank).lattice.check_noise(test_noise)
                 for lattice, noise in zip(sums, rung.profile_noise or (), strict=False):
                     lattice.check_noise(noise)
+            if self.class_weights is not None and self.schedule.sides.before:
+                self.class_weights.counting(self.rows_per_unit).check_noise(self.schedule.before_noise)
+            if self.report.share:
+                self.report.check(blank, self.head, self.schedule.after_noise(0), self.rows_per_unit)
         except InvalidRequest:
             raise InvalidRequest(
                 "Expected an epsilon that the noise of so many features, classes and rows per unit can keep",
@@ -181,6 +191,9 @@ class TableTraining:
 
     def climb(self, sealed: TrainedTable, bits: BitSource) -> Release[TableModel]:
         """Train rung by rung until the target is met, shown to be out of reach, or the cap is spent."""
+        factors = self._find_class_factors(sealed, bits)
+        if factors is not None:
+            sealed = TrainedTable(weigh_rows(sealed.blocks, factors))
         run = _TableRun(self, sealed, bits)
         stops = _StopRule(self.target, self.failure_probability)
         steps, total = 0, sum(rung.steps for rung in self.schedule.rungs)
@@ -208,10 +221,32 @@ class TableTraining:
                 if reason:
                     break
         assert score is not None
-        return Release(run.scored, self._receipt(number, score, stops, reason, run.scored.profile))
+        model, lines = run.scored, dict[str, Any]()
+        if self.report.share:
+            model, lines = self.report.release(run.finish(score), self.schedule.after_noise(number), bits)
+        if factors is not None:
+            labels = self.terms.get("classes", range(len(factors)))
+            lines["class weights"] = ", ".join(f"{a} {b:.4g}" for a, b in zip(labels, factors, strict=True))
+        return Release(model, self._receipt(number, score, stops, reason, model.profile, lines))
 
-    def score_sum(self, profile: TableProfile) -> ScoreSum:
+    def _find_class_factors(self, table: TrainedTable, bits: BitSource) -> tuple[float, ...] | None:
+        """Return how much a row of each class counts, None if all count the same; balanced ones are released first."""
+        if self.class_weights is None:
+            return None
+        noise = self.schedule.before_noise if self.schedule.sides.before else None
+        return self.class_weights.find_factors(table.blocks, rows_per_unit=self.rows_per_unit, noise=noise, bits=bits)
+
+    @property
+    def weighted(self) -> bool:
+        """Return whether rows have weights other than 1."""
+        return self.rows_per_unit > 1 or self.class_weights is not None
+
+    def score_sum(self, profile: TableProfile) -> ScoreSum | AucSum:
         """Return the sums that decide whether the target is met."""
+        if self.target is not None and self.target.measure is Measure.AUC:
+            least = (1.0 if self.class_weights is None else self.class_weights.least) / self.rows_per_unit
+            tree = RankTree(self.rows_per_unit, center_of(profile))
+            return AucSum(self.target, tree, least if not self.weighted else 0.99 * least)
         if self.classes is not None:
             likely = min(max(0.5, *profile.shares), _LIKELIEST) if profile.shares else 0.5
             return ScoreSum(self.target, self.classes, self.rows_per_unit, center=likely)
@@ -226,7 +261,13 @@ class TableTraining:
         return Logistic() if self.classes == 2 else Softmax(self.classes)
 
     def _receipt(
-        self, number: int, score: MeasuredScore, stops: _StopRule, reason: str, profile: TableProfile
+        self,
+        number: int,
+        score: MeasuredScore,
+        stops: _StopRule,
+        reason: str,
+        profile: TableProfile,
+        lines: Mapping[str, Any],
     ) -> Receipt:
         prices = self.schedule.prices
         bill = prices.bill_at(number)
@@ -237,12 +278,15 @@ class TableTraining:
             for name, (value, deviation) in score.values.items()
             if name == main or 2 * deviation < _TELLING * abs(value)  # a side measure that is all noise says nothing
         }
+        labels = None if self.classes is None else self.terms.get("classes", range(self.classes))
         terms = {
             **self.terms,
-            "rows, about": round(profile.rows),
+            "rows, about" if self.class_weights is None else "weight of the rows, about": round(profile.rows),
+            **note_profile(profile, labels=labels, width=self.width, declared_rows=self.public_rows),
             **measured,
+            **lines,
             **_baseline(self, profile, score),
-            "measured on": "the rows of the table" if self.unit.is_row else "the rows kept, each unit with weight 1",
+            "measured on": describe_measure(by_row=self.unit.is_row, weighted=self.class_weights is not None),
         }
         if self.target is not None:
             terms["margin of the last test"] = float(f"{stops.margin:.3g}")
@@ -303,8 +347,7 @@ class _TableRun:
         both = draw(curved.sensitivity, size=curved.size, releases=bent)
         slopes = draw(curved.gradient.sensitivity, size=curved.gradient.size, releases=steps - bent)
         for number in range(steps):
-            shared = plan.rows_per_unit > 1
-            blocks = ((rows, targets, weights if shared else None) for rows, targets, weights in self._rows)
+            blocks = ((rows, targets, weights if plan.weighted else None) for rows, targets, weights in self._rows)
             if number % _CURVED_EVERY:
                 released = slopes.release(curved.measure_blocks(blocks, newton.weights, curved=False))
                 deviation = noise * float(curved.gradient.sensitivity.amount) / profile.rows
@@ -344,14 +387,35 @@ class _TableRun:
         self.profile = profile
         self._rows = GridTable(self._table.blocks, profile, classes=plan.classes)
 
+    def finish(self, score: MeasuredScore) -> FinishedModel:
+        """Return the model whose score was released last, and how its rows are read once more."""
+        plan, model = self._plan, self.scored
+        low, high = plan.target_bounds
+        scale = 1.0 if plan.classes is not None else model.profile.target_spread * (high - low) / 2
+        rows = self._rows
+        if model.profile is not self.profile:
+            rows = GridTable(self._table.blocks, model.profile, classes=plan.classes)
+        return FinishedModel(
+            model=model,
+            blocks=lambda: rows,
+            head=plan.head,
+            rows_per_unit=plan.rows_per_unit,
+            weighted=plan.weighted,
+            residual_variance=1.0 if plan.classes is not None else residual_variance_of(score.values, scale),
+            unit_scale=scale,
+        )
+
     def _measure_score(self, noise: Fraction) -> MeasuredScore:
         """Release how well the model predicts all rows."""
         plan, score = self._plan, self._plan.score_sum(self.profile)
         total = score.lattice.start()
         for rows, targets, weights in self._rows:
             scores = grid_scores(rows.integers(), self.model.weights, self.model.grid)
-            outcomes = _outcomes(scores, targets, plan.classes, self.model)
-            score.lattice.add(total, score.vectors(outcomes), weights)
+            if isinstance(score, AucSum):
+                score.lattice.add(total, np.column_stack([scores[0], targets]), weights)
+            else:
+                outcomes = _outcomes(scores, targets, plan.classes, self.model)
+                score.lattice.add(total, score.vectors(outcomes), weights)
         released = score.lattice.release(total, noise, self._bits)
         self.scored = self.model
         return score.read(released, noise, self.profile)
@@ -418,7 +482,7 @@ class _StopRule:
         """Return the share of the next rung that measures its score."""
         if self._target is None:
             return _FIXED_TEST
-        near = _NEAR_NUMERIC_TEST if self._numeric else _NEAR_TEST
+        near = _NEAR_NUMERIC_TEST if self._numeric or self._target.measure is Measure.AUC else _NEAR_TEST
         return near if self._near else _FAR_TEST
 
     @property
@@ -436,7 +500,7 @@ class _StopRule:
         """Return whether the last measured score is near the target, or above it."""
         return bool(self._history) and self._history[-1][0] + _PLAUSIBLE * self._history[-1][1] >= 0
 
-    def judge(self, score: MeasuredScore, sums: ScoreSum, profile: TableProfile, *, last: bool) -> str:
+    def judge(self, score: MeasuredScore, sums: ScoreSum | AucSum, profile: TableProfile, *, last: bool) -> str:
         """Return why the training ends, or an empty text if it goes on."""
         if self._target is None:
             return "" if not last else "one rung"
@@ -473,6 +537,8 @@ class _StopRule:
         name, (value, deviation) = next(iter(score.values.items()))
         if name == "r2":
             return None  # its denominator is an estimate without a proved error
+        if name == "auc":
+            return score.certified
         failure = self._failure if self._target is None else self._failure / 64
         reach = -float(ndtri(failure)) * deviation
         found = value + reach if name in ("log loss", "rmse", "mae") else value - reach

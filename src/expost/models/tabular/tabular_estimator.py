@@ -1,16 +1,14 @@
-"""``Classifier`` and ``Regressor``: models of mixed tables, to the score that is needed."""
+"""What ``Classifier`` and ``Regressor`` share: reading tables, planning a training, and what was released."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from expost.core import (
@@ -26,34 +24,32 @@ from expost.core import (
 from expost.core.question_cap import read_cap
 from expost.core.rational import probability, rational
 from expost.data import Dataset
-from expost.data.canonical_cell import Kind
-from expost.data.value_place import label_codes
 from expost.models.descent.sgd_estimator import target_numbers
 from expost.models.descent.training_watch import RichProgress
 from expost.models.estimator import (
-    OBSERVED,
-    PREDICTED_ROWS,
     PrivateEstimator,
-    ScoreParameter,
     check_flag,
     limit_threads,
     pay_for_query,
-    read_observed_classes,
-    read_target_bounds,
     remember_columns,
 )
+from expost.models.tabular.class_weight import BALANCED_SHARE, ClassWeights
+from expost.models.tabular.coefficient_estimates import list_contrasts
+from expost.models.tabular.coefficient_table import CoefficientTable
 from expost.models.tabular.column_declaration import read_columns
 from expost.models.tabular.column_encoding import CategoryColumn, NumberColumn
-from expost.models.tabular.rung_schedule import RungSchedule, plan_epsilon, plan_score
-from expost.models.tabular.score_sum import clip_predictions, compute_chances, read_score
+from expost.models.tabular.private_levels import LevelsFirst, PrivateLevelColumn, plan_searches, split_for_levels
+from expost.models.tabular.rung_schedule import RungSchedule, SideShares, plan_epsilon, plan_score
+from expost.models.tabular.score_sum import read_score
 from expost.models.tabular.table_encoder import TableEncoder
 from expost.models.tabular.table_model import TableModel
 from expost.models.tabular.table_profile import RowBlocks
+from expost.models.tabular.table_report import TableReport
 from expost.models.tabular.table_training import TableTraining
 from expost.models.tabular.tabular_rows import RowChunk, TabularRows
 from expost.models.tabular.tabular_source import encode_frame, table_dataset
 
-__all__ = ["Classifier", "Regressor", "TabularEstimator"]
+__all__ = ["TabularEstimator"]
 
 _LARGEST_DELTA, _SMALLEST_DELTA = Fraction(1, 10), Fraction(1, 10**18)
 _WIDEST = 511  # features: a Newton step releases half the square of their number
@@ -82,14 +78,18 @@ class TabularEstimator(PrivateEstimator):
         The delta of the guarantee, far below one over the number of rows.
     columns : mapping, sequence or path, optional
         Public declarations of the features: ``{"age": (17, 90), "education": ["school", "college"], "since": (date, date),
-        "member": "boolean"}``. A column that is not in it is not used. Default: what the dataset or its description
-        declares. See docs/tables.md.
+        "member": "boolean", "city": "private"}``. The levels of a private column are found in the rows, inside the bill. A
+        column that is not in it is not used. Default: what the dataset or its description declares. See docs/tables.md.
     unit : str, optional
         The column whose value names a person. Default: that of a ``Dataset``, or one row.
     max_rows_per_unit : int, optional
         The most rows of one person that are used; they share one weight.
     rows : int, optional
-        The number of rows, or of persons, if it is public. Default: a noisy count, which is part of the bill.
+        The number of rows, or of persons, if it is public. Default: a noisy count, which is part of the bill. A number that is
+        far from that count is not used, and the receipt says so.
+    report : sequence of str, default ()
+        What else to release with the model, inside the bill: ``"coefficients"`` for intervals in ``coefficients()``, and
+        ``"auc"`` for the area under the curve of two classes.
     progress : bool, default False
         Show the progress, the epsilon charged so far and the measured score.
 
@@ -112,8 +112,10 @@ class TabularEstimator(PrivateEstimator):
     unit: Any
     max_rows_per_unit: Any
     rows: Any
+    report: Any
     progress: Any
     _classifier: bool
+    _reports: tuple[str, ...] = ("coefficients",)
 
     # Fitting ----------------------------------------------------------------------------------------------------------
 
@@ -182,31 +184,85 @@ class TabularEstimator(PrivateEstimator):
         encoder = read_columns(
             self._feature_columns(target, features), dataset, target=target, unit=dataset.unit.column
         )
-        if encoder.width > _WIDEST:
-            raise InvalidRequest(
-                f"Expected at most {_WIDEST} features after encoding",
-                got=encoder.width,
-                do="Declare fewer levels, or leave columns out",
-            )
-        plan = self._build_plan(dataset, encoder, target, labels)
+        query = self._build_query(dataset, encoder, target, labels)
         remember_columns(self, encoder.names_in, len(encoder.names_in))
-        self.encoder_ = encoder
         try:
             with limit_threads():
-                release = pay(plan, dataset)
+                release = pay(query, dataset)
         except TargetNotMet as missed:
             self._keep_release(missed.release)  # paid for and private: the caller may want it
             raise
         self._keep_release(release)
         return self
 
-    def _build_plan(
+    def _build_query(
         self, dataset: Dataset, encoder: TableEncoder, target: str, known: Sequence[Any] | None
-    ) -> TableTraining:
-        """Return the training of public facts and arguments; reads no rows."""
-        wanted, schedule = self._read_terms()
+    ) -> TableTraining | LevelsFirst:
+        """Return the training, after a search for levels if some are private; reads no rows."""
         classes, bounds = self._read_target(dataset, target, known)
         labels = None if classes is None else tuple(classes.tolist())
+        weights = self._read_class_weights(labels)
+        reported = self._read_report(labels)
+        wanted, delta, cap = self._read_terms()
+        each, small, cap, delta = split_for_levels(encoder, cap=cap, delta=delta, fixed=wanted is None)
+        before = BALANCED_SHARE if weights is not None and weights.public is None else 0.0
+        sides = SideShares(before=before, after=self._make_report(encoder, reported).share)
+        if wanted is None:
+            schedule = plan_epsilon(cap, delta, sides)
+        else:
+            schedule = plan_score(cap, delta, numeric=not self._classifier, sides=sides)
+
+        def train(levels: Mapping[str, Sequence[str]]) -> TableTraining:
+            self.encoder_ = TableEncoder(
+                tuple(
+                    # A column without a frequent level is "other" throughout.
+                    CategoryColumn(column.name, tuple(levels[column.name]) or ("",))
+                    if column.name in levels
+                    else column
+                    for column in encoder.columns
+                )
+            )
+            return self._build_training(
+                dataset, self.encoder_, target, wanted, schedule, (labels, bounds), weights, reported
+            )
+
+        # With private levels the largest number of them is checked, so that nothing is refused after the charge.
+        self._build_training(dataset, encoder, target, wanted, schedule, (labels, bounds), weights, reported).check()
+        if not any(isinstance(column, PrivateLevelColumn) for column in encoder.columns):
+            return train({})
+        return LevelsFirst(
+            searches=plan_searches(dataset, encoder, each, small),
+            train=train,
+            training_cap=schedule.prices.cap,
+            question=f"train {type(self).__name__}",
+        )
+
+    def _build_training(
+        self,
+        dataset: Dataset,
+        encoder: TableEncoder,
+        target: str,
+        wanted: Target | None,
+        schedule: RungSchedule,
+        kind: tuple[tuple[Any, ...] | None, tuple[float, float]],
+        weights: ClassWeights | None,
+        reported: tuple[str, ...],
+    ) -> TableTraining:
+        """Return the training of public facts and arguments; reads no rows."""
+        if encoder.width > _WIDEST:
+            raise InvalidRequest(
+                f"Expected at most {_WIDEST} features after encoding",
+                got=encoder.width,
+                do="Declare fewer levels, or leave columns out",
+            )
+        rows = self._read_rows()
+        if rows is not None and rows < encoder.width:
+            raise InvalidRequest(
+                f"Expected at least as many rows as the {encoder.width} features",
+                got=f"rows={rows}",
+                do="Declare fewer levels, leave columns out, or correct rows",
+            )
+        labels, bounds = kind
         source = TabularRows.read(dataset, encoder, target, classes=labels)
 
         def read(_: Any) -> RowBlocks:
@@ -215,7 +271,7 @@ class TabularEstimator(PrivateEstimator):
             return lambda: map(partial(_scale_targets, bounds=bounds), source)
 
         row = dataset.unit.is_row
-        plan = TableTraining(
+        return TableTraining(
             question=f"train {type(self).__name__}",
             schedule=schedule,
             read=read,
@@ -227,7 +283,7 @@ class TabularEstimator(PrivateEstimator):
             target_bounds=bounds,
             rows_per_unit=1 if row else int(dataset.max_rows_per_unit or 1),
             unit=dataset.unit,
-            public_rows=self._read_rows(),
+            public_rows=rows,
             failure_probability=probability(self.failure_probability, "failure_probability"),
             terms={
                 "target column": target,
@@ -237,12 +293,12 @@ class TabularEstimator(PrivateEstimator):
                 **({} if row else {"rows per unit, at most": dataset.max_rows_per_unit}),
             },
             progress=RichProgress if check_flag(self.progress, "progress") else None,
+            class_weights=weights,
+            report=self._make_report(encoder, reported),
         )
-        plan.check()
-        return plan
 
-    def _read_terms(self) -> tuple[Target | None, RungSchedule]:
-        """Return the score asked for and the rungs of its training."""
+    def _read_terms(self) -> tuple[Target | None, Fraction, Fraction]:
+        """Return the score asked for, delta, and the epsilon or cap that was given."""
         asked = self.__dict__["score"]
         wanted = read_score(asked, self.failure_probability, classifier=self._classifier)
         delta = probability(self.delta, "delta")
@@ -258,9 +314,28 @@ class TabularEstimator(PrivateEstimator):
             raise InvalidRequest(
                 "Expected a score or an epsilon, one of them", do=f"Pass score={example} or epsilon=0.1"
             )
-        if wanted is None:
-            return None, plan_epsilon(rational(self.epsilon, "epsilon"), delta)
-        return wanted, plan_score(cap, delta, numeric=not self._classifier)
+        return wanted, delta, rational(self.epsilon, "epsilon") if wanted is None else cap
+
+    def _read_report(self, labels: Sequence[Any] | None) -> tuple[str, ...]:
+        """Return what else is to be released."""
+        given = self.report
+        listed = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else (given,)
+        if not all(isinstance(each, str) and each in self._reports for each in listed):
+            raise InvalidRequest(
+                f"Expected report to list some of {', '.join(self._reports)}", got=given, do='Pass ["coefficients"]'
+            )
+        if listed and labels is not None and len(labels) != 2:
+            raise InvalidRequest(
+                f"Expected two classes for report={list(listed)}", got=f"{len(labels)} classes", do="Leave report out"
+            )
+        return tuple(listed)
+
+    def _make_report(self, encoder: TableEncoder, reported: Sequence[str]) -> TableReport:
+        contrasts = list_contrasts(encoder)[1] if "coefficients" in reported else None
+        return TableReport(auc="auc" in reported, contrasts=contrasts)
+
+    def _read_class_weights(self, labels: Sequence[Any] | None) -> ClassWeights | None:
+        return None
 
     def _read_rows(self) -> int | None:
         if self.rows is None:
@@ -310,6 +385,27 @@ class TabularEstimator(PrivateEstimator):
         self.release_ = release
         self.coef_, self.intercept_ = release.value.coefficients
 
+    def coefficients(self, *, confidence: float = 0.95) -> CoefficientTable:
+        """Return the coefficients in the units of the columns, with intervals where they are valid.
+
+        Parameters
+        ----------
+        confidence : float, default 0.95
+            How often an interval contains the coefficient, one by one.
+
+        Returns
+        -------
+        CoefficientTable
+            It prints as text, shows as HTML in a notebook, and ``to_pandas()`` makes a data frame of it.
+
+        Raises
+        ------
+        InvalidRequest
+            The confidence is not between 0 and 1.
+        """
+        check_is_fitted(self, "release_")
+        return CoefficientTable.of(self, confidence)
+
     def _compute_scores(self, X: Any) -> NDArray[np.float64]:
         check_is_fitted(self, "release_")
         model: TableModel = self.release_.value
@@ -321,226 +417,6 @@ class TabularEstimator(PrivateEstimator):
         tags.input_tags.string = True
         tags.input_tags.categorical = True
         return tags
-
-
-@share_parameters(TabularEstimator, PrivateEstimator)
-class Classifier(ClassifierMixin, TabularEstimator):  # type: ignore[misc]
-    """Classify the rows of a mixed table, as privately as the score allows.
-
-    A linear model (logistic, or softmax over several classes) of numbers, categories, flags and dates is trained by Newton
-    steps with Gaussian noise. Adjacency is add/remove of one row, or of one person with all rows (``unit``).
-
-    Parameters
-    ----------
-    classes : sequence or "observed", optional
-        The labels, as public knowledge; a row with another label is never predicted correctly. Default: what ``columns``
-        or the dataset declares of the target, or False and True for a boolean one. ``"observed"`` declares it public which
-        labels occur and reads them.
-
-    Attributes
-    ----------
-    classes_ : ndarray
-        The classes.
-
-    See Also
-    --------
-    expost.LogisticRegression : pure differential privacy, for two classes.
-    expost.SGDClassifier : every setting of the training by hand.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> age, job = rng.integers(18, 80, 20_000), rng.choice(["a", "b"], 20_000)
-    >>> table = {"age": age, "job": job, "rich": (age > 40) ^ (job == "b") & (age < 60)}
-    >>> columns = {"age": (18, 80), "job": ["a", "b"], "rich": [False, True]}
-    >>> model = Classifier(score=("accuracy", 0.7), columns=columns).fit(table, target="rich")
-    >>> model.receipt_.outcome.value, model.receipt_.epsilon < 0.5
-    ('tested', True)
-    """
-
-    _classifier = True
-    classes: Any
-
-    @explain_arguments
-    def __init__(
-        self,
-        *,
-        score: tuple[str, float] | None = None,
-        epsilon: float | None = None,
-        max_epsilon: float | None = None,
-        delta: float = 1e-6,
-        failure_probability: float = 0.1,
-        columns: Any = None,
-        classes: Sequence[Any] | Literal["observed"] | None = None,
-        unit: str | None = None,
-        max_rows_per_unit: int | None = None,
-        rows: int | None = None,
-        ledger: str | None = None,
-        account: str | None = None,
-        progress: bool = False,
-        simulation_seed: int | None = None,
-    ) -> None:
-        self._store_arguments(locals())
-
-    def _early_classes(self, y: Any) -> Sequence[Any] | None:
-        if self._labels_are_public:
-            if isinstance(y, str) or y is None:
-                raise InvalidRequest(
-                    "Expected a list of classes: labels in a table are read only after the charge",
-                    got=OBSERVED,
-                    do="Pass classes=[...], the public ones",
-                )
-            return list(read_observed_classes(self._read_vector(y)).tolist())
-        declared = self._declared_target(y) if isinstance(y, str) else None
-        found = self.classes if self.classes is not None else declared
-        if found is None:
-            return None
-        if isinstance(found, str | bytes) or not (isinstance(found, Sequence) or hasattr(found, "__array__")):
-            raise InvalidRequest("Expected a list of classes", got=found, do="Pass classes=[...], the public ones")
-        listed: Sequence[Any] = np.asarray(found).tolist()
-        return listed
-
-    def _read_target(
-        self, dataset: Dataset, target: str, known: Sequence[Any] | None
-    ) -> tuple[NDArray[Any] | None, tuple[float, float]]:
-        if known is None:
-            known = dataset.categories.get(target)
-        if known is None and dataset.schema.kind(target) is Kind.BOOLEAN:
-            known = [False, True]
-        if known is None:
-            raise InvalidRequest(
-                f"Expected the classes of {target!r} as public knowledge",
-                do=f'Pass classes=[...], or add "{target}": [...] to columns',
-            )
-        self.classes_ = np.asarray(known)
-        return self.classes_, (-1.0, 1.0)
-
-    @share_parameters(PREDICTED_ROWS)
-    def decision_function(self, X: Any) -> NDArray[np.float64]:
-        """Return one score per class and row; for two classes one per row, positive for the second class."""
-        scores = self._compute_scores(X)
-        return scores[:, 0] if len(self.classes_) == 2 else scores
-
-    @share_parameters(PREDICTED_ROWS)
-    def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Return the probability of each class, in the order of ``classes_``; none is below 0.002."""
-        return compute_chances(self._compute_scores(X).T).T
-
-    @share_parameters(PREDICTED_ROWS)
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Return the predicted class of each row."""
-        scores = self._compute_scores(X)
-        chosen = (scores[:, 0] > 0).astype(np.intp) if len(self.classes_) == 2 else scores.argmax(axis=1)
-        predicted: NDArray[Any] = self.classes_[chosen]
-        return predicted
-
-    @share_parameters(PREDICTED_ROWS)
-    def _score_accuracy(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the share of rows that are predicted correctly; a label that is not a class never is."""
-        predicted = self.predict(X)
-        told = label_codes(self._read_true_targets(y, predicted), self.classes_)
-        right = label_codes(predicted, self.classes_) == told
-        return float(np.average(right, weights=sample_weight))
-
-    score = ScoreParameter(_score_accuracy)
-
-
-@share_parameters(TabularEstimator, PrivateEstimator)
-class Regressor(RegressorMixin, TabularEstimator):  # type: ignore[misc]
-    """Predict a number for the rows of a mixed table, as privately as the score allows.
-
-    A linear model of numbers, categories, flags and dates is trained by Newton steps with Gaussian noise. Adjacency is
-    add/remove of one row, or of one person with all rows (``unit``). Rows without a target are left out.
-
-    Parameters
-    ----------
-    target_bounds : (low, high) or float, optional
-        Public bounds of the target; targets and predictions are clipped to them. Default: what ``columns`` or the dataset
-        declares.
-
-    See Also
-    --------
-    expost.Ridge : pure differential privacy.
-    expost.SGDRegressor : every setting of the training by hand.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> age, job = rng.integers(18, 80, 20_000), rng.choice(["a", "b"], 20_000)
-    >>> table = {"age": age, "job": job, "pay": age + 20 * (job == "b") + rng.normal(0, 5, 20_000)}
-    >>> columns = {"age": (18, 80), "job": ["a", "b"], "pay": (0, 120)}
-    >>> model = Regressor(score=("r2", 0.8), columns=columns).fit(table, target="pay")
-    >>> model.receipt_.outcome.value, model.receipt_.epsilon < 0.5
-    ('tested', True)
-    """
-
-    _classifier = False
-    target_bounds: Any
-
-    @explain_arguments
-    def __init__(
-        self,
-        *,
-        score: tuple[str, float] | None = None,
-        epsilon: float | None = None,
-        max_epsilon: float | None = None,
-        delta: float = 1e-6,
-        failure_probability: float = 0.1,
-        columns: Any = None,
-        target_bounds: tuple[float, float] | float | None = None,
-        unit: str | None = None,
-        max_rows_per_unit: int | None = None,
-        rows: int | None = None,
-        ledger: str | None = None,
-        account: str | None = None,
-        progress: bool = False,
-        simulation_seed: int | None = None,
-    ) -> None:
-        self._store_arguments(locals())
-
-    _bounds: tuple[float, float]
-
-    def _read_target(
-        self, dataset: Dataset, target: str, known: Sequence[Any] | None
-    ) -> tuple[NDArray[Any] | None, tuple[float, float]]:
-        found = self.target_bounds
-        if found is None:
-            found = self._declared_target(target)
-        if isinstance(found, NumberColumn):
-            found = (found.low, found.high)
-        if found is None:
-            found = dataset.bounds.get(target)
-        if found is None:
-            raise InvalidRequest(
-                f"Expected bounds of the target {target!r} as public knowledge: it would be clipped to wrong ones silently",
-                do=f'Pass target_bounds=(LOW, HIGH), or add "{target}": (LOW, HIGH) to columns',
-            )
-        self._bounds = read_target_bounds(found)
-        return None, self._bounds
-
-    @share_parameters(PREDICTED_ROWS)
-    def predict(self, X: Any) -> NDArray[np.float64]:
-        """Return the predicted target of each row, clipped to the target's bounds."""
-        scores = self._compute_scores(X)[:, 0]
-        (low, high), model = self._bounds, self.release_.value
-        inside = clip_predictions(scores, model.profile, model.reach)
-        return inside * ((high - low) / 2) + (high + low) / 2
-
-    @share_parameters(PREDICTED_ROWS)
-    def _score_r2(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return R^2 of the predictions; targets are clipped to the bounds as in training."""
-        predicted, (low, high) = self.predict(X), self._bounds
-        told = target_numbers(self._read_true_targets(y, predicted), low, high) * ((high - low) / 2) + (high + low) / 2
-        return float(r2_score(told, predicted, sample_weight=sample_weight))
-
-    score = ScoreParameter(_score_r2)
-
-    def _keep_release(self, release: Release[TableModel]) -> None:
-        super()._keep_release(release)
-        (low, high), profile = self._bounds, release.value.profile
-        half, middle = (high - low) / 2, (high + low) / 2
-        self.coef_ = self.coef_[0] * (profile.target_spread * half)
-        self.intercept_ = (self.intercept_[0] * profile.target_spread + profile.target_middle) * half + middle
 
 
 def _one_target(y: Any, target: str | None) -> Any:
@@ -564,7 +440,7 @@ def _find_indicators(encoder: TableEncoder) -> NDArray[np.bool_]:
     """Return which features are 0 or 1 in every row."""
     parts = [
         np.full(column.width, True)
-        if isinstance(column, CategoryColumn)
+        if isinstance(column, CategoryColumn | PrivateLevelColumn)
         else np.arange(column.width) > 0
         if isinstance(column, NumberColumn)
         else np.full(column.width, False)

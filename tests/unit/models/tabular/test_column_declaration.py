@@ -89,7 +89,7 @@ def test_columns_that_nobody_declared_are_named_with_a_template_that_holds_no_va
     text = str(caught.value)
     assert "none for 'city', 'day', 'when', 'blob'" in text
     assert 'columns={"age": None, "city": [...], "member": None, "day": (START, END), "when": (START, END)}' in text
-    assert "texts are refused: declare levels, or leave the column out" in text
+    assert 'texts are refused: declare levels, "private" to pay for them, or leave the column out' in text
     assert "a column that is not in it is not used" in text
     assert SECRET not in text and "41" not in text and "2024" not in text
     with pytest.raises(InvalidRequest) as caught:
@@ -144,14 +144,13 @@ def test_the_levels_of_a_polars_enum_are_public_and_those_of_a_pandas_category_a
         ({"age": (None, 5)}, "two numbers or two dates in the pair of 'age'"),
         ({"age": "number"}, "declaration of 'age', got 'number'"),
         ({"age": 3}, "list of levels for 'age'"),
-        ({"city": "private"}, r'session.private_keys\("city"'),
         ({"city": []}, "at least one level for 'city'"),
         ({"city": ["Rome", "Rome"]}, "each level of 'city' once, got 'Rome'"),
         ({"city": ["Rome", None]}, "missing and unknown values are the level"),
         ({"city": [1, 2]}, "values like its levels"),
         ({"city": (0, 1)}, "numbers .bounds are declared. in 'city', got 'a column of texts'. Declare its levels"),
         ({"city": "boolean"}, "booleans in 'city'"),
-        ({"city": None}, "texts are refused: declare levels, or leave the column out"),
+        ({"city": None}, "texts are refused: declare levels, .private. to pay for them, or leave the column out"),
         (["city"], "texts are refused"),
         ({"blob": (0, 1)}, "a type that cannot be a feature"),
         ({"blob": None}, "columns of other types cannot be features"),

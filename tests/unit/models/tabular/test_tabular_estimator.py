@@ -190,6 +190,11 @@ BAD: dict[str, dict[str, Any]] = {
     "unknown unit": {"unit": "zz", "max_rows_per_unit": 3},
     "a limit without a unit": {"max_rows_per_unit": 3},
     "too many rows per unit": {"unit": "id", "max_rows_per_unit": 1 << 20, "epsilon": 0.01},
+    "fewer declared rows than features": {"rows": 3},
+    "a class weight for another class": {"class_weight": {"yes": 1, "no": 2}},
+    "an unknown report": {"report": ["roc"]},
+    "private levels of numbers": {"columns": {"age": "private"}},
+    "a column declared twice": {"columns": ["age", "age"]},
     "too many features": {"columns": {"age": [str(k) for k in range(600)]}},
 }
 
@@ -258,3 +263,70 @@ def test_saved_models_predict_the_same_bits(kind: str, tmp_path: Any) -> None:
     path.write_text(path.read_text().replace('"reach"', '"range"'))
     with pytest.raises(InvalidRequest, match="model file"):
         expost.load_model(path)
+
+
+ODD_ROWS: dict[str, Any] = {
+    "one class only": lambda frame: frame.assign(kind="no"),
+    "no label that is a class": lambda frame: frame.assign(kind="?"),
+    "no label at all": lambda frame: frame.assign(kind=pandas.Series([None] * len(frame), dtype="string")),
+    "a constant target": lambda frame: frame.assign(pay=5.0),
+    "no target at all": lambda frame: frame.assign(pay=np.nan),
+    "infinite targets": lambda frame: frame.assign(pay=np.inf, age=np.nan),
+    "no rows": lambda frame: frame.iloc[:0],
+    "fewer rows than columns": lambda frame: frame.iloc[:3],
+    "no ids": lambda frame: frame.assign(id=np.nan),
+}
+ODD_TERMS: dict[str, dict[str, Any]] = {
+    "epsilon": {},
+    "reports": {"report": ["auc", "coefficients"], "calibrate": True},
+    "balanced": {"class_weight": "balanced"},
+    "private levels": {"columns": {"age": (18, 80), "job": "private"}},
+    "persons": {"unit": "id", "max_rows_per_unit": 3},
+    "an area": {"epsilon": None, "score": ("auc", 0.9), "max_epsilon": 0.05},
+    "rows far off": {"rows": 10**6},
+}
+
+
+@pytest.mark.parametrize("terms", ODD_TERMS)
+@pytest.mark.parametrize("rows", ODD_ROWS)
+def test_odd_rows_make_a_poor_score_and_never_an_exception(rows: str, terms: str) -> None:
+    frame = FRAME.iloc[:200].assign(kind=np.where(AGE[:200] > 45, "yes", "no"))
+    odd, more = ODD_ROWS[rows](frame), ODD_TERMS[terms]
+    plain = {name: each for name, each in more.items() if name not in ("report", "calibrate", "class_weight", "score")}
+    plain |= {"score": ("r2", 0.5)} if "score" in more else {}
+    fits = [
+        (classifier(classes=["no", "yes"], **more), "kind"),
+        (regressor(**plain), "pay"),
+    ]
+    for model, target in fits:
+        try:
+            model.fit(odd, target=target)
+        except TargetNotMet:
+            assert "score" in more
+        assert len(model.predict(frame)) == 200 and model.card().to_html()
+        assert np.isfinite(model.coef_).all()
+
+
+def test_receipts_say_what_the_released_profile_says_about_odd_rows() -> None:
+    frame = FRAME.assign(kind="?")
+    wrong = classifier(classes=["no", "yes"]).fit(frame, target="kind").receipt_.terms
+    one = classifier(classes=["no", "yes"]).fit(frame.assign(kind="no"), target="kind").receipt_.terms
+    few = classifier(classes=["no", "yes"]).fit(frame.iloc[:10], target="kind").receipt_.terms
+    flat = regressor(epsilon=5).fit(frame.assign(pay=60.0), target="pay").receipt_.terms
+    fine = classifier().fit(FRAME, target="rich").receipt_.terms
+
+    assert "check the classes" in wrong["other labels"] and "'no', 'yes'" in wrong["rare classes"]
+    assert one["rare classes"].startswith("'yes'") and "other labels" not in one
+    assert "expect a poor model" in few["few rows"] and "hardly varies" in flat["target"]
+    assert not {"few rows", "other labels", "rare classes", "target", "declared rows"} & set(fine)
+
+
+@pytest.mark.parametrize("declared", [30, 10**6])
+def test_a_declared_number_of_rows_that_is_far_off_is_not_used(declared: int) -> None:
+    model = classifier(rows=declared).fit(FRAME, target="rich")
+
+    assert f"{declared}, far from a private count" in model.receipt_.terms["declared rows"]
+    assert abs(model.receipt_.terms["rows, about"] - N) < 500
+    assert model.score(FRAME, FRAME["rich"]) > 0.9
+    right = classifier(rows=N).fit(FRAME, target="rich").receipt_.terms
+    assert right["rows, about"] == N and "declared rows" not in right
