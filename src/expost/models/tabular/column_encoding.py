@@ -83,6 +83,11 @@ class ColumnEncoding(ABC):
         return 1.0
 
     @property
+    def absolute_length(self) -> float:
+        """The largest sum of magnitudes of the features of one cell."""
+        return 1.0
+
+    @property
     @abstractmethod
     def type_name(self) -> str:
         """The type that a source without types is read as: integer, real, boolean, text or time."""
@@ -429,6 +434,11 @@ class DateColumn(ColumnEncoding, kind="date"):
     @property
     def squared_length(self) -> float:
         return 4.0 if self.hours else 3.0  # position, month, weekday and hour have length 1 each; missing has 1 in all
+
+    @property
+    def absolute_length(self) -> float:
+        circle = 1.41422  # sine and cosine add up to the root of two at most
+        return 2 + circle * (1 + self.hours)
 
     @property
     def type_name(self) -> str:

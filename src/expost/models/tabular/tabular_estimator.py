@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from expost.core import (
     Adjacency,
     InvalidRequest,
+    PlanContext,
     Query,
     Release,
     Target,
@@ -44,7 +45,10 @@ from expost.models.estimator import (
 )
 from expost.models.tabular.column_declaration import read_columns
 from expost.models.tabular.column_encoding import CategoryColumn, NumberColumn
-from expost.models.tabular.rung_schedule import RungSchedule, plan_epsilon, plan_score
+from expost.models.tabular.encoded_shape import EncodedShape
+from expost.models.tabular.pure_schedule import plan_pure_epsilon, plan_pure_score
+from expost.models.tabular.pure_training import PureTraining
+from expost.models.tabular.rung_schedule import plan_epsilon, plan_score
 from expost.models.tabular.score_sum import clip_predictions, compute_chances, read_score
 from expost.models.tabular.table_encoder import TableEncoder
 from expost.models.tabular.table_model import TableModel
@@ -52,10 +56,10 @@ from expost.models.tabular.table_profile import RowBlocks
 from expost.models.tabular.table_training import TableTraining
 from expost.models.tabular.tabular_rows import RowChunk, TabularRows
 from expost.models.tabular.tabular_source import encode_frame, table_dataset
+from expost.models.tabular.training_choice import TrainingChoice, TrainingWay, read_delta, read_method
 
 __all__ = ["Classifier", "Regressor", "TabularEstimator"]
 
-_LARGEST_DELTA, _SMALLEST_DELTA = Fraction(1, 10), Fraction(1, 10**18)
 _WIDEST = 511  # features: a Newton step releases half the square of their number
 
 _FIT = {
@@ -79,7 +83,12 @@ class TabularEstimator(PrivateEstimator):
     epsilon : float, optional
         Train at this privacy level instead, and report the score that it reaches.
     delta : float, default 1e-6
-        The delta of the guarantee, far below one over the number of rows.
+        The delta of the guarantee, far below one over the number of rows; 0 for pure differential privacy, which needs
+        several times the epsilon. Where the budget has no delta, training is pure whatever is passed.
+    method : str, default "auto"
+        "newton": Newton steps with Gaussian noise, with a delta, for any number of classes. "objective": objective
+        perturbation, pure, for two classes or a number. "moments": moments under Laplace noise, pure, for a number.
+        "auto": "newton" with a delta, "objective" without one. The receipt names the way and the reason.
     columns : mapping, sequence or path, optional
         Public declarations of the features: ``{"age": (17, 90), "education": ["school", "college"], "since": (date, date),
         "member": "boolean"}``. A column that is not in it is not used. Default: what the dataset or its description
@@ -107,6 +116,7 @@ class TabularEstimator(PrivateEstimator):
     epsilon: Any
     max_epsilon: Any
     delta: Any
+    method: Any
     failure_probability: Any
     columns: Any
     unit: Any
@@ -201,9 +211,11 @@ class TabularEstimator(PrivateEstimator):
 
     def _build_plan(
         self, dataset: Dataset, encoder: TableEncoder, target: str, known: Sequence[Any] | None
-    ) -> TableTraining:
+    ) -> TrainingChoice:
         """Return the training of public facts and arguments; reads no rows."""
-        wanted, schedule = self._read_terms()
+        wanted, epsilon, cap = self._read_terms()
+        delta = read_delta(self.delta)
+        method = read_method(self.method, delta, classifier=self._classifier)
         classes, bounds = self._read_target(dataset, target, known)
         labels = None if classes is None else tuple(classes.tolist())
         source = TabularRows.read(dataset, encoder, target, classes=labels)
@@ -214,52 +226,66 @@ class TabularEstimator(PrivateEstimator):
             return lambda: map(partial(_scale_targets, bounds=bounds), source)
 
         row = dataset.unit.is_row
-        plan = TableTraining(
-            question=f"train {type(self).__name__}",
-            schedule=schedule,
-            read=read,
-            width=encoder.width,
-            squared_length=encoder.squared_length,
-            classes=None if labels is None else len(labels),
-            indicators=_find_indicators(encoder),
-            target=wanted,
-            target_bounds=bounds,
-            rows_per_unit=1 if row else int(dataset.max_rows_per_unit or 1),
-            unit=dataset.unit,
-            public_rows=self._read_rows(),
-            failure_probability=probability(self.failure_probability, "failure_probability"),
-            terms={
-                "target column": target,
-                **({"target bounds": list(bounds)} if labels is None else {"classes": list(labels)}),
-                "columns": list(encoder.names_in),
-                "features": encoder.width,
-                **({} if row else {"rows per unit, at most": dataset.max_rows_per_unit}),
-            },
-            progress=RichProgress if check_flag(self.progress, "progress") else None,
-        )
-        plan.check()
-        return plan
+        question = f"train {type(self).__name__}"
+        common: dict[str, Any] = {
+            "question": question,
+            "read": read,
+            "classes": None if labels is None else len(labels),
+            "target": wanted,
+            "target_bounds": bounds,
+            "rows_per_unit": 1 if row else int(dataset.max_rows_per_unit or 1),
+            "unit": dataset.unit,
+            "public_rows": self._read_rows(),
+            "failure_probability": probability(self.failure_probability, "failure_probability"),
+            "progress": RichProgress if check_flag(self.progress, "progress") else None,
+        }
+        terms = {
+            "target column": target,
+            **({"target bounds": list(bounds)} if labels is None else {"classes": list(labels)}),
+            "columns": list(encoder.names_in),
+            "features": encoder.width,
+            **({} if row else {"rows per unit, at most": dataset.max_rows_per_unit}),
+        }
 
-    def _read_terms(self) -> tuple[Target | None, RungSchedule]:
-        """Return the score asked for and the rungs of its training."""
+        def build(way: TrainingWay, reason: str) -> TableTraining | PureTraining:
+            """Return the plan of one way."""
+            told = terms | {"way": f"{way}: {reason}"}
+            if way == "newton":
+                numeric = not self._classifier
+                schedule = plan_epsilon(epsilon, delta) if epsilon else plan_score(cap, delta, numeric=numeric)
+                return TableTraining(
+                    schedule=schedule,
+                    width=encoder.width,
+                    squared_length=encoder.squared_length,
+                    indicators=_find_indicators(encoder),
+                    terms=told,
+                    **common,
+                )
+            moments = way == "moments"
+            pure = plan_pure_score(cap, classes=self._classifier, refines=moments)
+            return PureTraining(
+                schedule=plan_pure_epsilon(epsilon, classes=self._classifier) if epsilon else pure,
+                shape=EncodedShape.of(encoder),
+                moments=moments,
+                terms=told,
+                **common,
+            )
+
+        choice = TrainingChoice(question, method, delta, build)
+        choice.plan(dataset, PlanContext())  # what is wrong is said here, before anything is asked of a ledger
+        return choice
+
+    def _read_terms(self) -> tuple[Target | None, Fraction | None, Fraction]:
+        """Return the score asked for, or the epsilon given, and the cap."""
         asked = self.__dict__["score"]
         wanted = read_score(asked, self.failure_probability, classifier=self._classifier)
-        delta = probability(self.delta, "delta")
-        if not _SMALLEST_DELTA <= delta <= _LARGEST_DELTA:
-            raise InvalidRequest(
-                "Expected delta from 1e-18 to 0.1",
-                got=self.delta,
-                do="Pass one far below 1 / rows, such as 1e-9",
-            )
         cap = read_cap(self.max_epsilon)
         if (wanted is None) == (self.epsilon is None):
             example = '("accuracy", 0.9)' if self._classifier else '("r2", 0.8)'
             raise InvalidRequest(
                 "Expected a score or an epsilon, one of them", do=f"Pass score={example} or epsilon=0.1"
             )
-        if wanted is None:
-            return None, plan_epsilon(rational(self.epsilon, "epsilon"), delta)
-        return wanted, plan_score(cap, delta, numeric=not self._classifier)
+        return wanted, None if wanted is not None else rational(self.epsilon, "epsilon"), cap
 
     def _read_rows(self) -> int | None:
         if self.rows is None:
@@ -368,6 +394,7 @@ class Classifier(ClassifierMixin, TabularEstimator):  # type: ignore[misc]
         epsilon: float | None = None,
         max_epsilon: float | None = None,
         delta: float = 1e-6,
+        method: str = "auto",
         failure_probability: float = 0.1,
         columns: Any = None,
         classes: Sequence[Any] | Literal["observed"] | None = None,
@@ -484,6 +511,7 @@ class Regressor(RegressorMixin, TabularEstimator):  # type: ignore[misc]
         epsilon: float | None = None,
         max_epsilon: float | None = None,
         delta: float = 1e-6,
+        method: str = "auto",
         failure_probability: float = 0.1,
         columns: Any = None,
         target_bounds: tuple[float, float] | float | None = None,
