@@ -14,13 +14,14 @@ MOST_PURE_RUNGS = 16
 """The most rungs: the failure probability of the summaries is shared among so many."""
 _FIRST_LEVEL = Fraction(1, 128)  # of the first fit. Levels double, whatever the cap: a larger cap adds rungs only
 _LEAST_LEVEL, _LARGEST_LEVEL = Fraction(1, 10**6), Fraction(1000)
-_SUMMARY = Fraction(1, 32)  # of a fit's level
+# Of a fit's level, for classes and for numbers: R^2 is measured from a noisy middle of the target.
+_SUMMARY = {True: Fraction(1, 32), False: Fraction(1, 8)}
 # Of a fit's level, for classes and for numbers: a squared error can be as large as the square of the target's range, so
 # its test needs more.
 _TEST = {True: Fraction(1, 8), False: Fraction(1)}
 _PATH_TEST = Fraction(1, 4)  # of one path only the last fit is paid, but every test
 _FAR_TEST = Fraction(1, 8)  # of a test, where the score before was far from the target
-_FIXED_SUMMARY, _FIXED_TEST = Fraction(2, 100), {True: Fraction(6, 100), False: Fraction(12, 100)}
+_FIXED_SUMMARY, _FIXED_TEST = Fraction(2, 100), {True: Fraction(6, 100), False: Fraction(12, 100)}  # of epsilon
 _LEAST_GROWTH = Fraction(5, 4)  # of the last level, which the cap sets
 
 
@@ -96,11 +97,11 @@ def plan_pure_score(cap: Fraction, *, classes: bool, refines: bool = False) -> P
     ([0.0078125, 0.015625, 0.03125], True)
     """
     _check_level(cap, "max_epsilon")
-    share = _PATH_TEST if refines else _TEST[classes]
+    share, summary = _PATH_TEST if refines else _TEST[classes], _SUMMARY[classes]
     rungs: list[PureRung] = []
     level = _FIRST_LEVEL
     while len(rungs) < MOST_PURE_RUNGS:
-        grown = PureSchedule((*rungs, _rung(level, share)), refines)
+        grown = PureSchedule((*rungs, _rung(level, share, summary)), refines)
         if grown.cap > cap:
             break
         rungs.append(grown.rungs[-1])
@@ -109,14 +110,14 @@ def plan_pure_score(cap: Fraction, *, classes: bool, refines: bool = False) -> P
         # A last rung at what the cap leaves, if that is clearly more than the one before.
         fits = [rung.fit for rung in rungs]
         before = sum((rung.test for rung in rungs), Fraction(0)) + (0 if refines else sum(fits, Fraction(0)))
-        last = (cap - before) / (1 + share + _SUMMARY)
+        last = (cap - before) / (1 + share + summary)
         if not rungs or last >= _LEAST_GROWTH * rungs[-1].fit:
-            rungs.append(_rung(last, share))
+            rungs.append(_rung(last, share, summary))
     return PureSchedule(tuple(rungs), refines)
 
 
-def _rung(level: Fraction, share: Fraction) -> PureRung:
-    return PureRung(level, level * share, level * _SUMMARY)
+def _rung(level: Fraction, share: Fraction, summary: Fraction) -> PureRung:
+    return PureRung(level, level * share, level * summary)
 
 
 def _check_level(level: Fraction, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Scores of a model under Laplace noise, and what a table's summary tells of its rows and its target."""
+"""Scores of a model under Laplace noise, and the summary of a table: its units and its target."""
 
 from __future__ import annotations
 

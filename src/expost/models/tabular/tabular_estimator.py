@@ -353,7 +353,8 @@ class Classifier(ClassifierMixin, TabularEstimator):  # type: ignore[misc]
     """Classify the rows of a mixed table, as privately as the score allows.
 
     A linear model (logistic, or softmax over several classes) of numbers, categories, flags and dates is trained by Newton
-    steps with Gaussian noise. Adjacency is add/remove of one row, or of one person with all rows (``unit``).
+    steps with Gaussian noise, or by objective perturbation if ``delta`` is 0. Adjacency is add/remove of one row, or of one
+    person with all rows (``unit``).
 
     Parameters
     ----------
@@ -369,7 +370,7 @@ class Classifier(ClassifierMixin, TabularEstimator):  # type: ignore[misc]
 
     See Also
     --------
-    expost.LogisticRegression : pure differential privacy, for two classes.
+    expost.LogisticRegression : objective perturbation with every number by hand, for two classes.
     expost.SGDClassifier : every setting of the training by hand.
 
     Examples
@@ -475,8 +476,9 @@ class Classifier(ClassifierMixin, TabularEstimator):  # type: ignore[misc]
 class Regressor(RegressorMixin, TabularEstimator):  # type: ignore[misc]
     """Predict a number for the rows of a mixed table, as privately as the score allows.
 
-    A linear model of numbers, categories, flags and dates is trained by Newton steps with Gaussian noise. Adjacency is
-    add/remove of one row, or of one person with all rows (``unit``). Rows without a target are left out.
+    A linear model of numbers, categories, flags and dates is trained by Newton steps with Gaussian noise, or by objective
+    perturbation if ``delta`` is 0. Adjacency is add/remove of one row, or of one person with all rows (``unit``). Rows
+    without a target are left out.
 
     Parameters
     ----------
@@ -486,7 +488,7 @@ class Regressor(RegressorMixin, TabularEstimator):  # type: ignore[misc]
 
     See Also
     --------
-    expost.Ridge : pure differential privacy.
+    expost.Ridge : regression to an excess risk.
     expost.SGDRegressor : every setting of the training by hand.
 
     Examples

@@ -13,7 +13,7 @@ from expost.data.unit_share import share_weights
 from expost.models.tabular.score_sum import LARGEST_LOSS, LEAST_PROBABILITY, ScoreSum, compute_chances, read_score
 from expost.models.tabular.table_model import TableModel
 from expost.models.tabular.table_profile import TableProfile
-from expost.models.tabular.table_training import row_outcomes, _StopRule
+from expost.models.tabular.table_training import _StopRule, row_outcomes
 
 NOISE = Fraction(20)
 SCORES = [
