@@ -32,7 +32,7 @@ from expost.models.tabular.table_model import TableModel, fit_grid
 from expost.models.tabular.table_moments import TableMoments
 from expost.models.tabular.table_profile import RowBlocks, TableProfile
 from expost.models.tabular.table_training import describe_baseline, describe_score, row_outcomes
-from expost.models.tabular.tilted_table import KeptRows, TiltedTable
+from expost.models.tabular.tilted_table import USUAL_CURVATURE, KeptRows, TiltedTable
 from expost.noise import BitSource
 
 __all__ = ["PureTraining"]
@@ -48,7 +48,6 @@ _SPARE = {False: Fraction(1, 4), True: Fraction(1, 2)}  # of the next fit, or of
 _HOPELESS = 3.0  # deviations that separate a plateau from the target
 _FLAT_RUNGS = 2
 _TRAINED = 0.002  # a loss per row that the noise of a fit may cost where a plateau is taken for one
-_USUAL_CURVATURE = {True: 0.025, False: 0.1}  # of a row, along a usual coefficient
 _CITATIONS = (
     "docs/proofs/pure-tabular-models.md",
     "docs/proofs/objective-perturbation.md",
@@ -367,7 +366,7 @@ class _PureStop:
         shape, classes = self._plan.shape, self._plan.classes is not None
         length = shape.absolute_length + 1  # of a gradient; one of products has about half its square
         noise = (length**2 if self._plan.moments else length) / float(fit) / profile.rows
-        return shape.width * noise**2 / _USUAL_CURVATURE[classes] <= _TRAINED
+        return shape.width * noise**2 / USUAL_CURVATURE[classes] <= _TRAINED
 
     def certified(self, score: MeasuredScore) -> float | None:
         """Return the score that holds at the failure probability, whatever rung it stopped at; None for R^2."""

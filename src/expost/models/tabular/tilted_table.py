@@ -16,13 +16,13 @@ from expost.data.row_source import CHUNK_ROWS
 from expost.data.unit_ball import GRID_BITS, UnitBall, UnitRows
 from expost.models.linear.fit_neighbours import FitNeighbours
 from expost.models.linear.row_loss import LogisticLoss, RowLoss, TruncatedSquare
-from expost.models.linear.tilted_risk import TiltedRisk
+from expost.models.linear.tilted_risk import LaplaceTilt, TiltedRisk
 from expost.models.tabular.encoded_shape import EncodedShape
 from expost.models.tabular.table_profile import RowBlocks, TableProfile
 from expost.models.tabular.tabular_rows import RowChunk
 from expost.noise import BitSource
 
-__all__ = ["EncodedBall", "EncodedRows", "KeptRows", "TiltedTable"]
+__all__ = ["USUAL_CURVATURE", "EncodedBall", "EncodedRows", "KeptRows", "TiltedTable"]
 
 Floats = NDArray[np.float64]
 Chunk = tuple[Floats, Floats, Floats | None]
@@ -30,8 +30,12 @@ Chunk = tuple[Floats, Floats, Floats | None]
 _REACH = 1.5  # residuals beyond so many deviations of the target pull no harder
 # Of epsilon, for the change of variables, which sets the penalty. Chosen on adult (epsilon 0.1 to 2) and on flight delays.
 _NUMERIC_JACOBIAN, _CLASS_JACOBIAN, _MORE_JACOBIAN = 0.4, 0.1, 0.1
+_HIDDEN = 0.3  # of the tilt's effect on a usual coefficient, for the noise that hides the solver's float error
+_PENALTIES = 8  # each twice as large, about, as the one before
 _CACHED_VALUES = 1 << 26  # encoded rows up to this size are kept between passes: 256 MB
 _GRID = 2.0**GRID_BITS
+USUAL_CURVATURE = {True: 0.025, False: 0.1}
+"""The curvature of a row's loss along a usual coefficient: for classes, for numbers."""
 
 
 @dataclass(frozen=True)
@@ -150,15 +154,16 @@ class _TableNeighbours(FitNeighbours):
         return super().crowd * self.rows_per_unit
 
 
-@dataclass(frozen=True)
-class _SpreadSquare(TruncatedSquare):
-    """The truncated square of targets in units of their spread, which lie up to ``furthest`` from zero."""
-
-    furthest: float = 1.0
-
-    @property
-    def at_zero(self) -> float:  # type: ignore[override]
-        return self.reach * self.furthest
+def _hides_little(risk: TiltedRisk, epsilon: Fraction, curvature: float) -> bool:
+    """Return whether the noise that hides the solver's float error is small beside that of the tilt, by public numbers."""
+    prices, law = risk.prices, risk.law
+    assert isinstance(law, LaplaceTilt)
+    try:
+        level, output = prices.split(epsilon)
+        hidden = prices.output_sensitivity(epsilon) / float(output)
+    except InvalidRequest:
+        return False
+    return hidden <= _HIDDEN * float(law.scale_at(level)) / curvature
 
 
 @dataclass(frozen=True)
@@ -188,12 +193,22 @@ class TiltedTable:
         neighbours = _TableNeighbours(Adjacency.ADD_REMOVE, self.unit, self.rows_per_unit)
         loss: RowLoss = LogisticLoss()
         if not self.classes:
-            loss = _SpreadSquare(_REACH, furthest=2 / profile.target_spread)
+            loss = TruncatedSquare(
+                _REACH
+            )  # in units of the spread the usual loss at zero is 1/2, and only lengths depend on it
         ball, level = EncodedBall.of(self.shape), float(epsilon)
         # Classes need a larger penalty at a small epsilon, where noise would make long coefficients.
         part = _CLASS_JACOBIAN + _MORE_JACOBIAN * min(level, 1.0) if self.classes else _NUMERIC_JACOBIAN
-        ratio = math.expm1(part * level) if self.unit.is_row else part * level
-        return TiltedRisk(loss, ball, units, loss.sharpest * ball.squared_length / ratio / units, None, neighbours)
+        # Curvature of a usual coefficient in the ball, summed over the units.
+        curvature = units * USUAL_CURVATURE[self.classes] / ball.bound**2
+        for _ in range(_PENALTIES):
+            ratio = math.expm1(part * level) if self.unit.is_row else part * level
+            penalty = loss.sharpest * ball.squared_length / ratio / units
+            risk = TiltedRisk(loss, ball, units, penalty, None, neighbours)
+            if _hides_little(risk, epsilon, curvature):
+                break
+            part /= 2
+        return risk
 
     def release(
         self, blocks: RowBlocks, epsilon: Fraction, profile: TableProfile, units: int, bits: BitSource | None
