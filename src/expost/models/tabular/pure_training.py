@@ -45,6 +45,7 @@ _NEAR = 0.3  # of the errors that the target allows: from a score that far below
 _CLEARLY = 1.0  # deviations above the target from which on a model is measured again before the next fit
 _HOPED = 0.6  # of the measured surplus, which the next measurement of the same model must confirm
 _SPARE = {False: Fraction(1, 4), True: Fraction(1, 2)}  # of the next fit, or of the next test of one path, for that
+_LEAST_LOOK = Fraction(1, 10**6)
 _HOPELESS = 3.0  # deviations that separate a plateau from the target
 _FLAT_RUNGS = 2
 _TRAINED = 0.002  # a loss per row that the noise of a fit may cost where a plateau is taken for one
@@ -171,11 +172,11 @@ class PureTraining:
                 if reason:
                     break
         assert score is not None
-        return Release(run.model, self._receipt(run, score, stops, reason))
+        return Release(run.scored, self._receipt(run, score, stops, reason))
 
     def _receipt(self, run: _PureRun, score: MeasuredScore, stops: _PureStop, reason: str) -> Receipt:
         outcome = Outcome.FIXED if self.target is None else Outcome.TESTED if stops.met else Outcome.NOT_MET
-        main, profile = next(iter(score.values)), run.model.profile
+        main, profile = next(iter(score.values)), run.scored.profile
         measured = {
             f"measured {name}": f"{value:.4g} ± {2 * deviation:.2g}"
             for name, (value, deviation) in score.values.items()
@@ -226,6 +227,7 @@ class _PureRun:
         self._tests: list[Fraction] = []
         self.number = 0
         self.model = TableModel(TableProfile(1.0, np.zeros(1), np.ones(1), 1.0), np.zeros((1, 2)))
+        self.scored = self.model  # the last one whose score was released
 
     @property
     def price(self) -> Fraction:
@@ -267,7 +269,9 @@ class _PureRun:
             outcomes = row_outcomes(model.compute_scores(rows.features).T, targets, plan.classes, model)
             score.lattice.add(total, score.vectors(outcomes), rows.weights)
         self._tests.append(epsilon)
-        return score.read(score.lattice.release(total, epsilon, self._bits), epsilon, model.profile)
+        released = score.lattice.release(total, epsilon, self._bits)
+        self.scored = model
+        return score.read(released, epsilon, model.profile)
 
 
 class _PureStop:
@@ -308,7 +312,7 @@ class _PureStop:
         level = Fraction(laplace_reach(self._allowed) * sums.lattice.scale(Fraction(1)) * sums.height / hoped)
         refines = self._plan.schedule.refines
         spare = _SPARE[refines] * (rung.test if refines else rung.fit)
-        return level.limit_denominator(10**9) if level <= spare else None
+        return max(level, _LEAST_LOOK).limit_denominator(10**9) if level <= spare else None
 
     def judge(
         self,

@@ -145,3 +145,25 @@ def test_pure_models_are_saved_and_predict_the_same(tmp_path: Any) -> None:
     again = pickle.loads(pickle.dumps(model))
     assert again.predict(FRAME).tolist() == model.predict(FRAME).tolist()
     assert regressor().fit(FRAME, target="pay").coef_.tolist() == model.coef_.tolist()
+
+
+def test_an_interrupted_training_keeps_the_model_that_was_measured_and_pays_for_what_ran(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from expost.models.tabular.tilted_table import TiltedTable
+
+    honest, calls = TiltedTable.release, []
+
+    def interrupted(self: TiltedTable, *given: Any) -> Any:
+        calls.append(given[1])
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return honest(self, *given)
+
+    monkeypatch.setattr(TiltedTable, "release", interrupted)
+    with pytest.raises(TargetNotMet) as missed:
+        classifier(epsilon=None, score=("accuracy", 0.999), max_epsilon=20).fit(FRAME, target="rich")
+
+    receipt = missed.value.receipt
+    assert receipt.terms["ended"] == "stopped by the caller"
+    assert receipt.breakdown["generation"] == sum(calls)  # the fit that was interrupted is paid for
