@@ -155,7 +155,7 @@ class _TableNeighbours(FitNeighbours):
 
 
 def _hides_little(risk: TiltedRisk, epsilon: Fraction, curvature: float) -> bool:
-    """Return whether the noise that hides the solver's float error is small beside that of the tilt, by public numbers."""
+    """Return whether the noise that hides the solver's float error is small compared with that of the tilt."""
     prices, law = risk.prices, risk.law
     assert isinstance(law, LaplaceTilt)
     try:
