@@ -237,6 +237,10 @@ def _box(kinds: dict[str, str]) -> list[tuple[float, float]]:
     return [(0, 1) if kinds["x"] == "bool" else (-7.5, 12.25), (-3, 9)]
 
 
+def _columns(kinds: dict[str, str]) -> dict[str, Any]:
+    return {"x": "boolean" if kinds["x"] == "bool" else (-7.5, 12.25), "n": (-3, 9)}
+
+
 def _classes(kinds: dict[str, str]) -> list[Any]:
     return labels(kinds["label"])
 
@@ -305,6 +309,15 @@ FITS: dict[str, tuple[Any, bool]] = {
         lambda k, n: expost.Ridge(
             method="certificate", epsilon=5, regularization=0.5, bounds=_box(k), rows=20, target_bounds=1.0
         )
+    ),
+    "added rows, table classifier": _fit(
+        lambda k, n: expost.Classifier(epsilon=1, delta=0, classes=_classes(k), columns=_columns(k)), distances=False
+    ),
+    "persons, table classifier": _fit(
+        lambda k, n: expost.Classifier(
+            score=("accuracy", 0.6), max_epsilon=50, delta=0, classes=_classes(k), columns=_columns(k)
+        ),
+        distances=False,
     ),
     "sgd classifier": _fit(
         lambda k, n: expost.SGDClassifier(epsilon=1, classes=_classes(k), rows=20, steps=3, bounds=_box(k))

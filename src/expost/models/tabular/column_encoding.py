@@ -87,6 +87,11 @@ class ColumnEncoding(ABC):
         return 1.0
 
     @property
+    def absolute_length(self) -> float:
+        """The largest sum of magnitudes of the features of one cell."""
+        return 1.0
+
+    @property
     @abstractmethod
     def type_name(self) -> str:
         """The type that a source without types is read as: integer, real, boolean, text or time."""

@@ -83,6 +83,11 @@ class DateColumn(ColumnEncoding, kind="date"):
         return 4.0 if self.hours else 3.0  # position, month, weekday and hour have length 1 each; missing has 1 in all
 
     @property
+    def absolute_length(self) -> float:
+        circle = 1.41422  # sine and cosine add up to the root of two at most
+        return 2 + circle * (1 + self.hours)
+
+    @property
     def type_name(self) -> str:
         return "time"
 

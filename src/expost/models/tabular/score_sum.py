@@ -172,6 +172,8 @@ class ScoreSum:
     """How far predictions are from the middle at most."""
     center: float = 0.0
     """An accuracy from which the measured one is counted where none is asked for: the nearer, the less noise of the count."""
+    side: float = _SIDE
+    """The length of the other measures' part of a vector."""
 
     @property
     def _level(self) -> float:
@@ -223,7 +225,7 @@ class ScoreSum:
     def lattice(self) -> LatticeSum:
         """Return the sum's lattice: entries are in units of ``height`` and of the side's largest values."""
         # Rounded down, the deciding sum is never above the exact one, however many rows there are.
-        return LatticeSum(3, math.sqrt(1 + 2 * _SIDE**2), self.rows_per_unit, floor_first=True)
+        return LatticeSum(3, math.sqrt(1 + 2 * self.side**2), self.rows_per_unit, floor_first=True)
 
     def find_margin(self, profile: TableProfile, failure: float) -> float:
         """Return what the deciding sum may be too large by for other reasons than its noise, except with this probability.
@@ -262,7 +264,7 @@ class ScoreSum:
             else:
                 surplus = self._level**2 - squared
             sides = (np.abs(first) / 2, (spread if measure is not Measure.R2 else squared) / 4)
-        return np.column_stack([surplus / self.height, _SIDE * sides[0], _SIDE * sides[1]])
+        return np.column_stack([surplus / self.height, self.side * sides[0], self.side * sides[1]])
 
     def deviation(self, noise: Fraction) -> float:
         """Return the standard deviation of the deciding sum, in rows times the measure's unit."""
@@ -273,8 +275,8 @@ class ScoreSum:
         rows, unit = profile.rows, self.lattice.deviation(noise)
         counted = profile.rows_error / rows
         surplus = float(released[0]) * self.height
-        sides = released[1:] / _SIDE / rows
-        side_noise = unit / _SIDE / rows
+        sides = released[1:] / self.side / rows
+        side_noise = unit / self.side / rows
         measure = None if self.target is None else self.target.measure
         main, noise_of_main = surplus / rows, unit * self.height / rows
 

@@ -37,7 +37,7 @@ class Classifier(ClassifierMixin, TabularEstimator):  # type: ignore[misc]
     """Classify the rows of a mixed table, as privately as the score allows.
 
     A linear model (logistic, or softmax over several classes) of numbers, categories, flags and dates is trained by Newton
-    steps with Gaussian noise. Adjacency is add/remove of one row, or of one person with all rows (``unit``).
+    steps with Gaussian noise, or by objective perturbation if ``delta`` is 0. Adjacency is add/remove of one row, or of one person with all rows (``unit``).
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class Classifier(ClassifierMixin, TabularEstimator):  # type: ignore[misc]
 
     See Also
     --------
-    expost.LogisticRegression : pure differential privacy, for two classes.
+    expost.LogisticRegression : objective perturbation with every number by hand, for two classes.
     expost.SGDClassifier : every setting of the training by hand.
 
     Examples
@@ -88,6 +88,7 @@ class Classifier(ClassifierMixin, TabularEstimator):  # type: ignore[misc]
         epsilon: float | None = None,
         max_epsilon: float | None = None,
         delta: float = 1e-6,
+        method: str = "auto",
         failure_probability: float = 0.1,
         columns: Any = None,
         classes: Sequence[Any] | Literal["observed"] | None = None,

@@ -26,8 +26,9 @@ __all__ = ["Regressor"]
 class Regressor(RegressorMixin, TabularEstimator):  # type: ignore[misc]
     """Predict a number for the rows of a mixed table, as privately as the score allows.
 
-    A linear model of numbers, categories, flags and dates is trained by Newton steps with Gaussian noise. Adjacency is
-    add/remove of one row, or of one person with all rows (``unit``). Rows without a target are left out.
+    A linear model of numbers, categories, flags and dates is trained by Newton steps with Gaussian noise, or by objective
+    perturbation if ``delta`` is 0. Adjacency is add/remove of one row, or of one person with all rows (``unit``). Rows
+    without a target are left out.
 
     Parameters
     ----------
@@ -62,6 +63,7 @@ class Regressor(RegressorMixin, TabularEstimator):  # type: ignore[misc]
         epsilon: float | None = None,
         max_epsilon: float | None = None,
         delta: float = 1e-6,
+        method: str = "auto",
         failure_probability: float = 0.1,
         columns: Any = None,
         target_bounds: tuple[float, float] | float | None = None,

@@ -50,7 +50,7 @@ from expost.models.tabular.table_report import NO_REPORT, FinishedModel, TableRe
 from expost.noise import BitSource
 from expost.noise.gaussian_stream import GaussianStream
 
-__all__ = ["TableTraining", "TrainedTable"]
+__all__ = ["TableTraining", "TrainedTable", "describe_baseline", "describe_score", "row_outcomes"]
 
 Floats = NDArray[np.float64]
 
@@ -216,7 +216,7 @@ class TableTraining:
                 steps += rung.steps
                 last = number + 1 == len(self.schedule.rungs)
                 reason = stops.judge(score, self.score_sum(run.profile), run.profile, last=last)
-                news = "" if score is None else _main_text(score)
+                news = "" if score is None else describe_score(score)
                 progress.advance_steps(steps, total, self.schedule.prices.epsilons[number], news)
                 if reason:
                     break
@@ -285,7 +285,7 @@ class TableTraining:
             **note_profile(profile, labels=labels, width=self.width, declared_rows=self.public_rows),
             **measured,
             **lines,
-            **_baseline(self, profile, score),
+            **describe_baseline(self.classes, self.target_bounds, profile),
             "measured on": describe_measure(by_row=self.unit.is_row, weighted=self.class_weights is not None),
         }
         if self.target is not None:
@@ -414,7 +414,7 @@ class _TableRun:
             if isinstance(score, AucSum):
                 score.lattice.add(total, np.column_stack([scores[0], targets]), weights)
             else:
-                outcomes = _outcomes(scores, targets, plan.classes, self.model)
+                outcomes = row_outcomes(scores, targets, plan.classes, self.model)
                 score.lattice.add(total, score.vectors(outcomes), weights)
         released = score.lattice.release(total, noise, self._bits)
         self.scored = self.model
@@ -442,7 +442,7 @@ def _rescale_target(model: TableModel, profile: TableProfile, classes: int | Non
     return TableModel(profile, weights)
 
 
-def _outcomes(scores: Floats, targets: NDArray[Any], classes: int | None, model: TableModel) -> Floats:
+def row_outcomes(scores: Floats, targets: NDArray[Any], classes: int | None, model: TableModel) -> Floats:
     """Return what a score sum reads of each row, from scores (outputs x rows)."""
     if classes is None:
         spread, middle = model.profile.target_spread, model.profile.target_middle
@@ -545,14 +545,15 @@ class _StopRule:
         return float(found)
 
 
-def _main_text(score: MeasuredScore) -> str:
+def describe_score(score: MeasuredScore) -> str:
+    """Return the main measure of a score with its error."""
     name, (value, deviation) = next(iter(score.values.items()))
     return f"{name} {value:.3f} ± {2 * deviation:.3f}"
 
 
-def _baseline(plan: TableTraining, profile: TableProfile, score: MeasuredScore) -> dict[str, str]:
+def describe_baseline(classes: int | None, target_bounds: tuple[float, float], profile: TableProfile) -> dict[str, str]:
     """Return what a model without features would reach, from what was released anyway."""
-    if plan.classes is not None:
+    if classes is not None:
         return {"baseline": f"always the most frequent class: accuracy {max(profile.shares):.3g}"}
-    half = (plan.target_bounds[1] - plan.target_bounds[0]) / 2
+    half = (target_bounds[1] - target_bounds[0]) / 2
     return {"baseline": f"always the mean: r2 0, rmse about {profile.target_spread * half:.3g}"}

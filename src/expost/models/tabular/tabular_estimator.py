@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from typing import Any, Self
@@ -14,6 +15,8 @@ from sklearn.utils.validation import check_is_fitted
 from expost.core import (
     Adjacency,
     InvalidRequest,
+    Measure,
+    PlanContext,
     Query,
     Release,
     Target,
@@ -38,8 +41,11 @@ from expost.models.tabular.coefficient_estimates import list_contrasts
 from expost.models.tabular.coefficient_table import CoefficientTable
 from expost.models.tabular.column_declaration import read_columns
 from expost.models.tabular.column_encoding import CategoryColumn, NumberColumn
+from expost.models.tabular.encoded_shape import EncodedShape
 from expost.models.tabular.private_levels import LevelsFirst, PrivateLevelColumn, plan_searches, split_for_levels
-from expost.models.tabular.rung_schedule import RungSchedule, SideShares, plan_epsilon, plan_score
+from expost.models.tabular.pure_schedule import plan_pure_epsilon, plan_pure_score
+from expost.models.tabular.pure_training import PureTraining
+from expost.models.tabular.rung_schedule import SideShares, plan_epsilon, plan_score
 from expost.models.tabular.score_sum import read_score
 from expost.models.tabular.table_encoder import TableEncoder
 from expost.models.tabular.table_model import TableModel
@@ -48,10 +54,10 @@ from expost.models.tabular.table_report import TableReport
 from expost.models.tabular.table_training import TableTraining
 from expost.models.tabular.tabular_rows import RowChunk, TabularRows
 from expost.models.tabular.tabular_source import encode_frame, table_dataset
+from expost.models.tabular.training_choice import TrainingChoice, TrainingWay, read_delta, read_method
 
 __all__ = ["TabularEstimator"]
 
-_LARGEST_DELTA, _SMALLEST_DELTA = Fraction(1, 10), Fraction(1, 10**18)
 _WIDEST = 511  # features: a Newton step releases half the square of their number
 
 _FIT = {
@@ -75,7 +81,12 @@ class TabularEstimator(PrivateEstimator):
     epsilon : float, optional
         Train at this privacy level instead, and report the score that it reaches.
     delta : float, default 1e-6
-        The delta of the guarantee, far below one over the number of rows.
+        The delta of the guarantee, far below one over the number of rows; 0 for pure differential privacy, which needs
+        several times the epsilon. Where the budget has no delta, training is pure whatever is passed.
+    method : str, default "auto"
+        "newton": Newton steps with Gaussian noise, with a delta, for any number of classes. "objective": objective
+        perturbation, pure, for two classes or a number. "moments": moments under Laplace noise, pure, for a number.
+        "auto": "newton" with a delta, "objective" without one. The receipt names the way and the reason.
     columns : mapping, sequence or path, optional
         Public declarations of the features: ``{"age": (17, 90), "education": ["school", "college"], "since": (date, date),
         "member": "boolean", "city": "private"}``. The levels of a private column are found in the rows, inside the bill. A
@@ -107,6 +118,7 @@ class TabularEstimator(PrivateEstimator):
     epsilon: Any
     max_epsilon: Any
     delta: Any
+    method: Any
     failure_probability: Any
     columns: Any
     unit: Any
@@ -186,6 +198,7 @@ class TabularEstimator(PrivateEstimator):
         )
         query = self._build_query(dataset, encoder, target, labels)
         remember_columns(self, encoder.names_in, len(encoder.names_in))
+        self.encoder_ = encoder  # private levels, once they are found, replace it
         try:
             with limit_threads():
                 release = pay(query, dataset)
@@ -197,20 +210,98 @@ class TabularEstimator(PrivateEstimator):
 
     def _build_query(
         self, dataset: Dataset, encoder: TableEncoder, target: str, known: Sequence[Any] | None
-    ) -> TableTraining | LevelsFirst:
-        """Return the training, after a search for levels if some are private; reads no rows."""
+    ) -> TrainingChoice:
+        """Return the training of public facts and arguments; reads no rows."""
+        wanted, epsilon, cap = self._read_terms()
+        delta = read_delta(self.delta)
+        method = read_method(self.method, delta, classifier=self._classifier)
         classes, bounds = self._read_target(dataset, target, known)
         labels = None if classes is None else tuple(classes.tolist())
-        weights = self._read_class_weights(labels)
-        reported = self._read_report(labels)
-        wanted, delta, cap = self._read_terms()
+        extras = _Extras(self._read_class_weights(labels), self._read_report(labels))
+        rows = self._read_rows()
+        row = dataset.unit.is_row
+        question = f"train {type(self).__name__}"
+        common: dict[str, Any] = {
+            "question": question,
+            "classes": None if labels is None else len(labels),
+            "target": wanted,
+            "target_bounds": bounds,
+            "rows_per_unit": 1 if row else int(dataset.max_rows_per_unit or 1),
+            "unit": dataset.unit,
+            "public_rows": rows,
+            "failure_probability": probability(self.failure_probability, "failure_probability"),
+            "progress": RichProgress if check_flag(self.progress, "progress") else None,
+        }
+
+        def describe(encoder: TableEncoder, way: str) -> dict[str, Any]:
+            """Return how the rows are read, and the terms of a way."""
+            _check_width(encoder, rows)
+            source = TabularRows.read(dataset, encoder, target, classes=labels)
+
+            def read(_: Any) -> RowBlocks:
+                if labels is not None:
+                    return lambda: iter(source)
+                return lambda: map(partial(_scale_targets, bounds=bounds), source)
+
+            terms = {
+                "target column": target,
+                **({"target bounds": list(bounds)} if labels is None else {"classes": list(labels)}),
+                "columns": list(encoder.names_in),
+                "features": encoder.width,
+                **({} if row else {"rows per unit, at most": dataset.max_rows_per_unit}),
+                "way": way,
+            }
+            return common | {"read": read, "terms": terms}
+
+        def build(way: TrainingWay, reason: str) -> TableTraining | LevelsFirst | PureTraining:
+            """Return the plan of one way."""
+            told = f"{way}: {reason}"
+            if way == "newton":
+                given = (wanted, epsilon or cap, delta)
+                return self._plan_newton(dataset, encoder, given, partial(describe, way=told), extras)
+            self._refuse_extras(encoder, wanted, extras)
+            moments = way == "moments"
+            pure = plan_pure_score(cap, classes=self._classifier, refines=moments)
+            return PureTraining(
+                schedule=plan_pure_epsilon(epsilon, classes=self._classifier) if epsilon else pure,
+                shape=EncodedShape.of(encoder),
+                moments=moments,
+                **describe(encoder, told),
+            )
+
+        choice = TrainingChoice(question, method, delta, build)
+        choice.plan(dataset, PlanContext())  # what is wrong is said here, before anything is asked of a ledger
+        return choice
+
+    def _plan_newton(
+        self,
+        dataset: Dataset,
+        encoder: TableEncoder,
+        given: tuple[Target | None, Fraction, Fraction],
+        describe: Callable[[TableEncoder], dict[str, Any]],
+        extras: _Extras,
+    ) -> TableTraining | LevelsFirst:
+        """Return the training by Newton steps, after a search for levels if some are private; reads no rows."""
+        wanted, cap, delta = given
         each, small, cap, delta = split_for_levels(encoder, cap=cap, delta=delta, fixed=wanted is None)
+        weights = extras.class_weights
         before = BALANCED_SHARE if weights is not None and weights.public is None else 0.0
-        sides = SideShares(before=before, after=self._make_report(encoder, reported).share)
+        sides = SideShares(before=before, after=self._make_report(encoder, extras.reported).share)
         if wanted is None:
             schedule = plan_epsilon(cap, delta, sides)
         else:
             schedule = plan_score(cap, delta, numeric=not self._classifier, sides=sides)
+
+        def build_training(encoder: TableEncoder) -> TableTraining:
+            return TableTraining(
+                schedule=schedule,
+                width=encoder.width,
+                squared_length=encoder.squared_length,
+                indicators=_find_indicators(encoder),
+                class_weights=weights,
+                report=self._make_report(encoder, extras.reported),
+                **describe(encoder),
+            )
 
         def train(levels: Mapping[str, Sequence[str]]) -> TableTraining:
             self.encoder_ = TableEncoder(
@@ -222,14 +313,13 @@ class TabularEstimator(PrivateEstimator):
                     for column in encoder.columns
                 )
             )
-            return self._build_training(
-                dataset, self.encoder_, target, wanted, schedule, (labels, bounds), weights, reported
-            )
+            return build_training(self.encoder_)
 
         # With private levels the largest number of them is checked, so that nothing is refused after the charge.
-        self._build_training(dataset, encoder, target, wanted, schedule, (labels, bounds), weights, reported).check()
+        whole = build_training(encoder)
+        whole.check()
         if not any(isinstance(column, PrivateLevelColumn) for column in encoder.columns):
-            return train({})
+            return whole
         return LevelsFirst(
             searches=plan_searches(dataset, encoder, each, small),
             train=train,
@@ -237,84 +327,33 @@ class TabularEstimator(PrivateEstimator):
             question=f"train {type(self).__name__}",
         )
 
-    def _build_training(
-        self,
-        dataset: Dataset,
-        encoder: TableEncoder,
-        target: str,
-        wanted: Target | None,
-        schedule: RungSchedule,
-        kind: tuple[tuple[Any, ...] | None, tuple[float, float]],
-        weights: ClassWeights | None,
-        reported: tuple[str, ...],
-    ) -> TableTraining:
-        """Return the training of public facts and arguments; reads no rows."""
-        if encoder.width > _WIDEST:
-            raise InvalidRequest(
-                f"Expected at most {_WIDEST} features after encoding",
-                got=encoder.width,
-                do="Declare fewer levels, or leave columns out",
-            )
-        rows = self._read_rows()
-        if rows is not None and rows < encoder.width:
-            raise InvalidRequest(
-                f"Expected at least as many rows as the {encoder.width} features",
-                got=f"rows={rows}",
-                do="Declare fewer levels, leave columns out, or correct rows",
-            )
-        labels, bounds = kind
-        source = TabularRows.read(dataset, encoder, target, classes=labels)
+    def _refuse_extras(self, encoder: TableEncoder, wanted: Target | None, extras: _Extras) -> None:
+        """Raise ``InvalidRequest`` for what only a training with a delta can do."""
+        named = {
+            "columns with private levels": any(isinstance(each, PrivateLevelColumn) for each in encoder.columns),
+            "class_weight": extras.class_weights is not None,
+            "report": bool(extras.reported),
+            "calibrate": self._make_report(encoder, extras.reported) != TableReport(),
+            "a target for the area under the curve": wanted is not None and wanted.measure is Measure.AUC,
+        }
+        for name, asked in named.items():
+            if asked:
+                raise InvalidRequest(
+                    f"Expected a delta for {name}",
+                    do="Pass delta=1e-6, in an account with a delta, or leave it out",
+                )
 
-        def read(_: Any) -> RowBlocks:
-            if labels is not None:
-                return lambda: iter(source)
-            return lambda: map(partial(_scale_targets, bounds=bounds), source)
-
-        row = dataset.unit.is_row
-        return TableTraining(
-            question=f"train {type(self).__name__}",
-            schedule=schedule,
-            read=read,
-            width=encoder.width,
-            squared_length=encoder.squared_length,
-            classes=None if labels is None else len(labels),
-            indicators=_find_indicators(encoder),
-            target=wanted,
-            target_bounds=bounds,
-            rows_per_unit=1 if row else int(dataset.max_rows_per_unit or 1),
-            unit=dataset.unit,
-            public_rows=rows,
-            failure_probability=probability(self.failure_probability, "failure_probability"),
-            terms={
-                "target column": target,
-                **({"target bounds": list(bounds)} if labels is None else {"classes": list(labels)}),
-                "columns": list(encoder.names_in),
-                "features": encoder.width,
-                **({} if row else {"rows per unit, at most": dataset.max_rows_per_unit}),
-            },
-            progress=RichProgress if check_flag(self.progress, "progress") else None,
-            class_weights=weights,
-            report=self._make_report(encoder, reported),
-        )
-
-    def _read_terms(self) -> tuple[Target | None, Fraction, Fraction]:
-        """Return the score asked for, delta, and the epsilon or cap that was given."""
+    def _read_terms(self) -> tuple[Target | None, Fraction | None, Fraction]:
+        """Return the score asked for, or the epsilon given, and the cap."""
         asked = self.__dict__["score"]
         wanted = read_score(asked, self.failure_probability, classifier=self._classifier)
-        delta = probability(self.delta, "delta")
-        if not _SMALLEST_DELTA <= delta <= _LARGEST_DELTA:
-            raise InvalidRequest(
-                "Expected delta from 1e-18 to 0.1",
-                got=self.delta,
-                do="Pass one far below 1 / rows, such as 1e-9",
-            )
         cap = read_cap(self.max_epsilon)
         if (wanted is None) == (self.epsilon is None):
             example = '("accuracy", 0.9)' if self._classifier else '("r2", 0.8)'
             raise InvalidRequest(
                 "Expected a score or an epsilon, one of them", do=f"Pass score={example} or epsilon=0.1"
             )
-        return wanted, delta, rational(self.epsilon, "epsilon") if wanted is None else cap
+        return wanted, None if wanted is not None else rational(self.epsilon, "epsilon"), cap
 
     def _read_report(self, labels: Sequence[Any] | None) -> tuple[str, ...]:
         """Return what else is to be released."""
@@ -417,6 +456,30 @@ class TabularEstimator(PrivateEstimator):
         tags.input_tags.string = True
         tags.input_tags.categorical = True
         return tags
+
+
+@dataclass(frozen=True)
+class _Extras:
+    """What is asked for besides a model: weights of classes, and reports."""
+
+    class_weights: ClassWeights | None
+    reported: tuple[str, ...]
+
+
+def _check_width(encoder: TableEncoder, rows: int | None) -> None:
+    """Raise ``InvalidRequest`` if there are too many features for a training, or for the declared number of rows."""
+    if encoder.width > _WIDEST:
+        raise InvalidRequest(
+            f"Expected at most {_WIDEST} features after encoding",
+            got=encoder.width,
+            do="Declare fewer levels, or leave columns out",
+        )
+    if rows is not None and rows < encoder.width:
+        raise InvalidRequest(
+            f"Expected at least as many rows as the {encoder.width} features",
+            got=f"rows={rows}",
+            do="Declare fewer levels, leave columns out, or correct rows",
+        )
 
 
 def _one_target(y: Any, target: str | None) -> Any:

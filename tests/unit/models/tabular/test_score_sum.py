@@ -13,7 +13,7 @@ from expost.data.unit_share import share_weights
 from expost.models.tabular.score_sum import LARGEST_LOSS, LEAST_PROBABILITY, ScoreSum, compute_chances, read_score
 from expost.models.tabular.table_model import TableModel
 from expost.models.tabular.table_profile import TableProfile
-from expost.models.tabular.table_training import _outcomes, _StopRule
+from expost.models.tabular.table_training import _StopRule, row_outcomes
 
 NOISE = Fraction(20)
 SCORES = [
@@ -90,8 +90,8 @@ def test_chances_and_outcomes_of_a_row_do_not_depend_on_the_other_rows(classes: 
     scores = rng.normal(size=(1 if classes == 2 else classes, 40)) * 5
     targets = rng.integers(-1, classes, 40)
     model = TableModel(profile_of(1), np.zeros((len(scores), 2)))
-    together = _outcomes(scores, targets, classes, model)
-    alone = [_outcomes(scores[:, [k]], targets[[k]], classes, model)[0] for k in range(40)]
+    together = row_outcomes(scores, targets, classes, model)
+    alone = [row_outcomes(scores[:, [k]], targets[[k]], classes, model)[0] for k in range(40)]
 
     assert together.tolist() == np.array(alone).tolist()
     chances = compute_chances(scores)

@@ -116,9 +116,9 @@ def test_predictions_are_bit_for_bit_those_that_were_tested(monkeypatch: pytest.
     from expost.models.tabular import table_training
 
     seen: list[np.ndarray] = []
-    honest = table_training._outcomes
+    honest = table_training.row_outcomes
     monkeypatch.setattr(
-        table_training, "_outcomes", lambda scores, *more: seen.append(scores.copy()) or honest(scores, *more)
+        table_training, "row_outcomes", lambda scores, *more: seen.append(scores.copy()) or honest(scores, *more)
     )
     model = classifier().fit(FRAME, target="rich")
 
@@ -180,7 +180,8 @@ BAD: dict[str, dict[str, Any]] = {
     "an epsilon too small to draw": {"epsilon": 1e-9},
     "a cap that no plan fits": {"epsilon": None, "score": ("accuracy", 0.9), "max_epsilon": 1e-12},
     "delta": {"delta": 0.5},
-    "delta 0": {"delta": 0},
+    "newton steps without a delta": {"delta": 0, "method": "newton"},
+    "an unknown method": {"method": "lbfgs"},
     "failure probability": {"failure_probability": 2},
     "rows": {"rows": 0},
     "rows a flag": {"rows": True},

@@ -1,0 +1,77 @@
+"""Models of tables with and without a delta: scores at given epsilons, and what a tested score costs.
+
+``python -m benchmarks.pure_models --runs 10 adult flights --data FOLDER``. The score without privacy is that of least
+squares or logistic regression on the same features; the target is 0.02 of R^2, or one point of accuracy, below it.
+"""
+
+import argparse
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+import expost
+from benchmarks.models import SLACK, Task, estimator, read_task, score_without_privacy, true_score
+from benchmarks.tables import FLIGHT_BOUNDS, data_folder, flight_delays
+from expost.models.tabular import encode_frame
+
+WAYS: dict[str, dict[str, Any]] = {
+    "newton": {},
+    "objective": {"delta": 0},
+    "moments": {"delta": 0, "method": "moments"},
+}
+LEVELS = (0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
+
+
+def read_case(name: str, folder: str | None) -> Task:
+    """Return flight delays, or a task of ``benchmarks.models``."""
+    if name != "flights":
+        return read_task(name, folder)
+    features, delays = flight_delays(Path(data_folder(folder)))
+    frame = pd.DataFrame(features, columns=list(FLIGHT_BOUNDS)).assign(arr_delay=delays)
+    return Task(name, frame, "arr_delay", {**FLIGHT_BOUNDS, "arr_delay": (-60, 180)}, False)
+
+
+def run_case(task: Task, runs: int, cap: float) -> None:
+    """Print one line per way and level, and one per way for the tested score."""
+    encoder = estimator(task, epsilon=1.0).fit(task.frame, target=task.target).encoder_
+    best, _ = score_without_privacy(task, lambda frame: encode_frame(frame, encoder))
+    wanted = round(best - SLACK[task.classifies], 3)
+    print(f"{task.name}: {len(task.frame)} x {encoder.width}, {best:.4f} without privacy, {wanted} asked", flush=True)
+    for way, terms in WAYS.items():
+        if way == "moments" and task.classifies:
+            continue
+        for epsilon in LEVELS:
+            models = (
+                estimator(task, epsilon=epsilon, **terms).fit(task.frame, target=task.target) for _ in range(runs)
+            )
+            scores = sorted(true_score(task, model) for model in models)
+            near = sum(score >= wanted for score in scores)
+            print(f"  {way:9} {epsilon:5} median {statistics.median(scores):.4f}, {near}/{runs} as asked", flush=True)
+        measure = "accuracy" if task.classifies else "r2"
+        paid, met = [], 0
+        for _ in range(runs):
+            model = estimator(task, score=(measure, wanted), max_epsilon=cap, **terms)
+            try:
+                model.fit(task.frame, target=task.target)
+                met += 1
+            except expost.TargetNotMet:
+                pass
+            paid.append(model.receipt_.epsilon)
+        print(f"  {way:9} tested: met {met}/{runs}, median epsilon {statistics.median(paid):.3f}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("tasks", nargs="*", default=["adult", "flights"])
+    parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--cap", type=float, default=4.0)
+    parser.add_argument("--data")
+    chosen = parser.parse_args()
+    for name in chosen.tasks:
+        run_case(read_case(name, chosen.data), chosen.runs, chosen.cap)
+
+
+if __name__ == "__main__":
+    main()
