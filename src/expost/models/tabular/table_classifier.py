@@ -37,7 +37,8 @@ class Classifier(ClassifierMixin, TabularEstimator):  # type: ignore[misc]
     """Classify the rows of a mixed table, as privately as the score allows.
 
     A linear model (logistic, or softmax over several classes) of numbers, categories, flags and dates is trained by Newton
-    steps with Gaussian noise, or by objective perturbation if ``delta`` is 0. Adjacency is add/remove of one row, or of one person with all rows (``unit``).
+    steps with Gaussian noise, or by objective perturbation if ``delta`` is 0. Adjacency is add/remove of one row, or of one
+    person with all rows (``unit``).
 
     Parameters
     ----------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from typing import Any, ClassVar
@@ -58,17 +58,16 @@ Floats = NDArray[np.float64]
 _CLIP = {True: 0.5, False: 0.8}  # of a gradient, in usual lengths of a row: for classes, for targets of spread 1
 _ROW_LIMIT = 1.2  # usual lengths of a row up to which its curvature counts in full
 _SPARE_BITS = 8  # noise of 40 bits: for small epsilons, many classes or many columns
-_CURVED_EVERY = (
-    3  # steps per curvature, which takes most of the time; as accurate as one in every step, in half the time
-)
-_SLOPE = (
-    1.5**0.5
-)  # curvature's sensitivity over the gradient's in such a step: curvatures get a fifth of all steps together
+# A curvature takes most of a step's time; one in every third step is as accurate as one in every step, in half the time.
+_CURVED_EVERY = 3
+# The curvature's sensitivity over the gradient's in such a step: curvatures get a fifth of all steps together.
+_SLOPE = 1.5**0.5
 _PRIOR = {True: 3.0, False: 1.0}  # the usual size of a score
 _PLAUSIBLE = 1.0  # deviations below the target from which on a test may be passed at the next rung
 # Shares of a rung for measuring the score; near the target the measurement decides. A squared error can be as large as the
 # square of the target's range, so that of a regression needs more.
 _FIXED_TEST, _FAR_TEST, _NEAR_TEST, _NEAR_NUMERIC_TEST = 0.06, 0.15, 0.5, 0.75
+_COUNTED = 2.0  # deviations of the noisy number of rows, which it must have for a model to be confirmed
 _CLEARLY = 1.0  # deviations above the target from which on a model is kept and measured again
 _MOST_LOOKS = 2  # then the training goes on: a better model is easier to confirm
 _TELLING = 0.5  # an error of a side measure, as a share of its value, up to which it is shown
@@ -198,16 +197,19 @@ class TableTraining:
         stops = _StopRule(self.target, self.failure_probability)
         steps, total = 0, sum(rung.steps for rung in self.schedule.rungs)
         score: MeasuredScore | None = None
-        number = 0
+        number, owed = 0, False
         reason = ""
         with self.progress() if self.progress else Quiet() as progress:
             for number, rung in enumerate(self.schedule.rungs):
                 try:
                     if stops.confirming:
+                        owed |= rung.profiled
                         again = run.measure_again(rung)
                         score = again if stops.first_look or score is None else combine_scores(score, again)
                     else:
-                        score = run.take_rung(rung, stops.test_share)
+                        # A profile that was due while a model was confirmed is made now, out of this rung.
+                        score = run.take_rung(replace(rung, profiled=rung.profiled or owed), stops.test_share)
+                        owed = False
                 except KeyboardInterrupt:
                     if self.target is None or score is None:
                         raise
@@ -520,7 +522,8 @@ class _StopRule:
             return "the cap is spent"
         self._looks = self._looks + 1 if self.confirming else 0
         # Regressions train on instead: their margin needs a fresh profile too, and their scores rise longer.
-        clear = not self._numeric and surplus >= _CLEARLY * deviation
+        counted = profile.rows >= _COUNTED * profile.rows_error  # else a score per row says nothing
+        clear = not self._numeric and counted and surplus >= _CLEARLY * deviation
         self.confirming = clear and self._looks < _MOST_LOOKS
         if len(self._history) > _RUNGS_BACK:
             gain = max(surplus - self._history[-1 - _RUNGS_BACK][0], 0.0)

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from expost.core import Measure, Target, Unit
-from expost.models.tabular.column_encoding import CategoryColumn, DateColumn, FlagColumn, NumberColumn
+from expost.models.tabular.column_encoding import CategoryColumn, FlagColumn, NumberColumn
+from expost.models.tabular.date_column import DateColumn
 from expost.models.tabular.encoded_shape import EncodedShape
 from expost.models.tabular.laplace_sum import LaplaceSum
 from expost.models.tabular.pure_schedule import MOST_PURE_RUNGS, plan_pure_score

@@ -14,7 +14,8 @@ import expost
 from expost.accounting.concentrated import GaussianTotal
 from expost.core import InvalidRequest, Outcome
 from expost.models.tabular.coefficient_estimates import list_contrasts
-from expost.models.tabular.column_encoding import CategoryColumn, DateColumn, FlagColumn, NumberColumn
+from expost.models.tabular.column_encoding import CategoryColumn, FlagColumn, NumberColumn
+from expost.models.tabular.date_column import DateColumn
 from expost.models.tabular.probability_calibration import apply_calibration, describe_reliability, fit_calibration
 from expost.models.tabular.rank_tree import RankTree
 from expost.models.tabular.rung_schedule import SideShares, plan_epsilon, plan_score
