@@ -12,7 +12,6 @@ __all__ = ["NoisyNewton", "NoisyStep"]
 
 Floats = NDArray[np.float64]
 # The constants below were chosen on the tables adult, california housing, diamonds, gss wages, nlswork and nassCDS.
-_HIDDEN = 1.0  # deviations per root of the columns that hide an eigenvalue of the curvature
 _GAIN = 5.0  # late steps are weighted by the fourth power of their number: an average that forgets the first ones
 _STILL_MOVING = 1.5  # noise explains a squared step up to this factor: beyond it the model has not converged yet
 _MEMORY = 0.6  # of the running mean of that factor
@@ -50,11 +49,13 @@ class NoisyNewton:
         The usual length of a row.
     prior : float
         The usual size of a score.
+    hidden : float, default 1
+        Deviations of the noise, per root of the columns, that hide an eigenvalue of the curvature.
     """
 
-    def __init__(self, outputs: int, columns: int, *, length: float, prior: float) -> None:
+    def __init__(self, outputs: int, columns: int, *, length: float, prior: float, hidden: float = 1.0) -> None:
         self.weights: Floats = np.zeros((outputs, columns))
-        self._length, self._prior = length, prior
+        self._length, self._prior, self._hidden = length, prior, hidden
         self._curvature: Floats = np.zeros((columns, columns))
         self._curvature_precision = 0.0
         self._axes: tuple[Floats, Floats] = (np.zeros(columns), np.eye(columns))  # eigenvalues, eigenvectors
@@ -75,7 +76,7 @@ class NoisyNewton:
 
         values, vectors = self._axes
         # The eigenvalues of a symmetric noise matrix lie within about 2 sqrt(columns) deviations (semicircle law).
-        hidden = _HIDDEN * math.sqrt(columns / self._curvature_precision)
+        hidden = self._hidden * math.sqrt(columns / self._curvature_precision)
         bends = np.maximum(values, hidden)
         # The best linear estimate of weights of variance (prior / length)^2 from a gradient whose noise has been averaged.
         pull = (self._length / self._prior) ** 2 / (_AVERAGED * self._precision) / bends

@@ -217,7 +217,7 @@ class LevelsFirst:
                 receipt,
                 promise=self.worst_case.promise(),
                 bill=ApproxLoss(own["epsilon"] + epsilon, own["delta"] + delta),
-                breakdown={"levels": epsilon, "training": own["epsilon"]},
+                breakdown={"levels": epsilon, **(receipt.breakdown or {"training": own["epsilon"]})},
                 terms={**receipt.terms, **found_levels},
                 citations=(*receipt.citations, "KKMN09, Theorem 1", "docs/proofs/private-keys.md"),
             ),

@@ -31,7 +31,8 @@ from expost.models.tabular.score_sum import MeasuredScore
 from expost.models.tabular.table_model import TableModel, fit_grid
 from expost.models.tabular.table_moments import TableMoments
 from expost.models.tabular.table_profile import RowBlocks, TableProfile
-from expost.models.tabular.table_training import describe_baseline, describe_score, row_outcomes
+from expost.models.tabular.table_run import row_outcomes
+from expost.models.tabular.table_training import describe_baseline, describe_score
 from expost.models.tabular.tilted_table import USUAL_CURVATURE, KeptRows, TiltedTable
 from expost.noise import BitSource
 

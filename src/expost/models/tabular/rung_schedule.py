@@ -18,6 +18,7 @@ from expost.noise.mechanism import largest_mu
 
 __all__ = [
     "MOST_PROFILES",
+    "MOST_RUNGS",
     "NO_SIDES",
     "Rung",
     "RungSchedule",
@@ -31,9 +32,11 @@ FIRST_LEVEL = Fraction(1, 100)
 """The epsilon of the first rung. Levels are a fixed grid, so that a larger cap adds rungs and changes no other price."""
 MOST_PROFILES = 16
 """The most profiles of a training: epsilon doubles, about, from one to the next."""
+MOST_RUNGS = 32
+"""The most rungs of a training: 0.01 * 1.3^31 is 34."""
 _GROWTH, _NUMERIC_GROWTH = Fraction(13, 10), Fraction(16, 10)  # of epsilon from rung to rung
-_MOST_RUNGS = 32  # each possible stop has this share of delta, whatever the cap: 0.01 * 1.3^31 is 34
-_FIXED_STEPS, _FIRST_STEPS, _NEXT_STEPS = 32, 16, 10
+_USUAL_STOP, _STOP_WIDTH = {False: 9, True: 5}, 4  # numbers of rungs: the stops that have the largest shares of delta
+_FIXED_STEPS, _FIRST_STEPS, _NEXT_STEPS = 64, 16, 10
 _PROFILE_SHARE = 0.08  # of a rung's squared parameter, for each of the two releases of a profile
 _PROFILE_AGE = 4.0  # a profile is made again once this many times as much is spent
 _LEAST_GROWTH = 1.15  # of epsilon to a last rung at the cap
@@ -135,14 +138,21 @@ def plan_score(cap: Fraction, delta: Fraction, *, numeric: bool = False, sides: 
     levels = [level for level in _levels(_NUMERIC_GROWTH if numeric else _GROWTH) if level <= cap]
     if cap < FIRST_LEVEL:
         levels = [cap]
-    elif cap >= levels[-1] * Fraction(_LEAST_GROWTH) and len(levels) < _MOST_RUNGS:
+    elif cap >= levels[-1] * Fraction(_LEAST_GROWTH) and len(levels) < MOST_RUNGS:
         levels.append(cap)
-    return _plan(tuple(levels), delta, (delta / _MOST_RUNGS,) * len(levels), sides, fixed=False)
+    return _plan(tuple(levels), delta, _share_delta(delta, numeric=numeric)[: len(levels)], sides, fixed=False)
+
+
+def _share_delta(delta: Fraction, *, numeric: bool) -> tuple[Fraction, ...]:
+    """Return the share of delta of every possible stop, whatever the cap; most of it for epsilons near 0.1."""
+    middle = _USUAL_STOP[numeric]
+    weights = [1 / (1 + Fraction(number - middle, _STOP_WIDTH) ** 2) for number in range(MOST_RUNGS)]
+    return tuple(delta * weight / sum(weights) for weight in weights)
 
 
 def _levels(growth: Fraction) -> Iterator[Fraction]:
     """Yield the fixed grid of epsilons, of six decimals."""
-    for number in range(_MOST_RUNGS):
+    for number in range(MOST_RUNGS):
         yield Fraction(round(10**6 * FIRST_LEVEL * growth**number), 10**6)
 
 

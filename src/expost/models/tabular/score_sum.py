@@ -36,6 +36,7 @@ LEAST_PROBABILITY = 0.002
 LARGEST_LOSS = -math.log(LEAST_PROBABILITY)
 _SIDE = 0.3  # length of the other measures' part of a vector, beside 1 for the test's: they cost 4 % of its noise
 _USUAL_REACH = 4.0  # deviations of a model's predictions
+_CUT = 6.0  # variances, or squared errors allowed, at which a row's term is cut off for the guide
 _CLEAR = 0.1  # relative deviation up to which a measured variance is used
 _FINEST = 10**6
 _CLASSIFIER = {"accuracy": Measure.ACCURACY, "log_loss": Measure.LOG_LOSS, "auc": Measure.AUC}
@@ -109,6 +110,8 @@ class MeasuredScore:
     """A released score: the sum that decides, its deviation, and all measures with theirs.
 
     ``surplus`` is the noisy sum over rows of how far each is above the target; it is not negative if the target is met.
+    ``guide`` is an estimate of the surplus with less noise, if there is one: large terms are cut off in it, so it may
+    decide what to do next and never that a target is met.
     """
 
     surplus: float
@@ -118,6 +121,7 @@ class MeasuredScore:
     """How much it counts next to other measurements, where ``deviation`` depends on its noise."""
     certified: float | None = None
     """The score that holds at a 64th of the failure probability, where that does not follow from ``values``."""
+    guide: tuple[float, float] | None = None
 
     def passes(self, failure_probability: float, margin: float = 0.0) -> bool:
         """Return whether the target is met, wrongly with this probability at most."""
@@ -174,6 +178,8 @@ class ScoreSum:
     """An accuracy from which the measured one is counted where none is asked for: the nearer, the less noise of the count."""
     side: float = _SIDE
     """The length of the other measures' part of a vector."""
+    guided: bool = False
+    """Whether a regression's sum has one more entry, in which large terms are cut off, in place of most of its precision."""
 
     @property
     def _level(self) -> float:
@@ -225,7 +231,41 @@ class ScoreSum:
     def lattice(self) -> LatticeSum:
         """Return the sum's lattice: entries are in units of ``height`` and of the side's largest values."""
         # Rounded down, the deciding sum is never above the exact one, however many rows there are.
+        if self.guided:
+            return LatticeSum(4, math.sqrt(1 + 3 * self.side**2), self.rows_per_unit, floor_first=True)
         return LatticeSum(3, math.sqrt(1 + 2 * self.side**2), self.rows_per_unit, floor_first=True)
+
+    @cached_property
+    def deciding(self) -> LatticeSum:
+        """Return the lattice of the deciding sum alone, in units of ``height``, for a test with Laplace noise."""
+        return LatticeSum(1, 1.0, self.rows_per_unit, floor_first=True)
+
+    @property
+    def _weight(self) -> float:
+        """Return the length of the deciding entry."""
+        return self.side if self.guided else 1.0
+
+    def find_cut(self, profile_spread: float) -> float:
+        """Return the size at which a row's term is cut off for the guide."""
+        assert self.target is not None
+        if self.target.measure is Measure.R2:
+            return min(self.height, _CUT * profile_spread**2)
+        if self.target.measure is Measure.RMSE:
+            return min(self.height, _CUT * self._level**2)
+        return min(self.height, math.sqrt(_CUT) * self._level)
+
+    def terms(self, outcomes: Floats) -> Floats:
+        """Return each row's term of the deciding sum, in units of ``height``."""
+        return np.asarray(self._surplus(outcomes) / self.height, np.float64)
+
+    def best_surplus(self, profile: TableProfile) -> float:
+        """Return about the surplus of a model without errors on this many rows."""
+        measure = None if self.target is None else self.target.measure
+        if measure is Measure.RMSE:
+            return profile.rows * self._level**2
+        if measure in (Measure.MEAN_LOSS, Measure.LOG_LOSS):
+            return profile.rows * self._level
+        return profile.rows * (1 - self._level) * (profile.target_spread**2 if measure is Measure.R2 else 1.0)
 
     def find_margin(self, profile: TableProfile, failure: float) -> float:
         """Return what the deciding sum may be too large by for other reasons than its noise, except with this probability.
@@ -243,40 +283,72 @@ class ScoreSum:
             margin += (1 - self._level) * profile.most_rows(reach) * off**2
         return margin
 
-    def vectors(self, outcomes: Floats) -> Floats:
-        """Return the vectors of rows from their outcomes.
+    def read_look(self, seen: tuple[float, float], profile: TableProfile) -> dict[str, tuple[float, float]]:
+        """Return the main measure of a deciding sum with its deviation."""
+        assert self.target is not None
+        main, noise = seen[0] / profile.rows, seen[1] / profile.rows
+        noise = math.hypot(noise, main * profile.rows_error / profile.rows)
+        measure = self.target.measure
+        if measure is Measure.R2:
+            return {"r2": (self._level + main / profile.target_spread**2, noise / profile.target_spread**2)}
+        if measure is Measure.RMSE:
+            root = math.sqrt(max(self._level**2 - main, 0.0))
+            return {"rmse": (root * self.scale, noise / (root + math.sqrt(root**2 + noise)) * self.scale)}
+        if measure is Measure.MEAN_LOSS:
+            return {"mae": ((self._level - main) * self.scale, noise * self.scale)}
+        if measure is Measure.LOG_LOSS:
+            return {"log loss": (self._level - main, noise)}
+        return {"accuracy": (self._level + main, noise)}
+
+    def vectors(self, outcomes: Floats, cut: float = 0.0) -> Floats:
+        """Return the vectors of rows from their outcomes; ``cut`` is where a guide's terms are cut off.
 
         Outcomes of a classifier are (correct, loss) in {0, 1} x [0, LARGEST_LOSS]; of a regression (prediction error,
         distance from the middle of all targets), both in [-2, 2].
         """
         first, second = outcomes[:, 0], outcomes[:, 1]
+        surplus = self._surplus(outcomes)
+        if self.classes is not None:
+            sides = (first, second / LARGEST_LOSS)
+        else:
+            other = first if self.target is not None and self.target.measure is Measure.R2 else second
+            sides = (np.abs(first) / 2, other**2 / 4)
+        parts = [self._weight * surplus / self.height, self.side * sides[0], self.side * sides[1]]
+        if self.guided:
+            parts.append(np.clip(surplus / cut, -1.0, 1.0))
+        return np.column_stack(parts)
+
+    def _surplus(self, outcomes: Floats) -> Floats:
+        """Return how far each row is above the target."""
+        first, second = outcomes[:, 0], outcomes[:, 1]
         measure = None if self.target is None else self.target.measure
         if self.classes is not None:
-            lost = second / LARGEST_LOSS
-            surplus = self._level - second if measure is Measure.LOG_LOSS else first - self._level
-            sides = (first, lost)
-        else:
-            squared, spread = first**2, second**2
-            if measure is Measure.R2:
-                surplus = (1 - self._level) * spread - squared
-            elif measure is Measure.MEAN_LOSS:
-                surplus = self._level - np.abs(first)
-            else:
-                surplus = self._level**2 - squared
-            sides = (np.abs(first) / 2, (spread if measure is not Measure.R2 else squared) / 4)
-        return np.column_stack([surplus / self.height, self.side * sides[0], self.side * sides[1]])
+            return self._level - second if measure is Measure.LOG_LOSS else first - self._level
+        if measure is Measure.R2:
+            return np.asarray((1 - self._level) * second**2 - first**2, np.float64)
+        if measure is Measure.MEAN_LOSS:
+            return self._level - np.abs(first)
+        return np.asarray(self._level**2 - first**2, np.float64)
 
     def deviation(self, noise: Fraction) -> float:
         """Return the standard deviation of the deciding sum, in rows times the measure's unit."""
-        return self.lattice.deviation(noise) * self.height
+        return self.lattice.deviation(noise) * self.height / self._weight
+
+    def _read_guide(self, released: Floats, unit: float, profile: TableProfile) -> tuple[float, float] | None:
+        """Return the sum whose large terms are cut off, and its deviation, if it was released."""
+        if not self.guided:
+            return None
+        cut = self.find_cut(profile.target_spread)
+        return float(released[3]) * cut, unit * cut
 
     def read(self, released: Floats, noise: Fraction, profile: TableProfile) -> MeasuredScore:
         """Return the score of a released sum."""
         rows, unit = profile.rows, self.lattice.deviation(noise)
         counted = profile.rows_error / rows
-        surplus = float(released[0]) * self.height
-        sides = released[1:] / self.side / rows
         side_noise = unit / self.side / rows
+        guide = self._read_guide(released, unit, profile)
+        unit, surplus = unit / self._weight, float(released[0]) / self._weight * self.height
+        sides = released[1:3] / self.side / rows
         measure = None if self.target is None else self.target.measure
         main, noise_of_main = surplus / rows, unit * self.height / rows
 
@@ -326,4 +398,4 @@ class ScoreSum:
             values["mae"] = ((self._level - main) * self.scale, main_noise * self.scale)
         else:
             values["mae"] = (max(mean_error, 0.0) * self.scale, with_count(2 * side_noise, mean_error) * self.scale)
-        return MeasuredScore(surplus, unit * self.height, values)
+        return MeasuredScore(surplus, unit * self.height, values, guide=guide)

@@ -88,7 +88,7 @@ class TrainingChoice:
         plan = self.build(way, reason)
         if not isinstance(plan, LevelsFirst):  # it was checked with the largest number of levels
             plan.check()
-        return plan
+        return plan.plan(dataset, context)
 
     def choose(self, context: PlanContext) -> tuple[TrainingWay, str]:
         """Return the way and the reason for it."""

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from expost.core import InvalidRequest
 from expost.data.unit_share import share_weights
 from expost.models.tabular.score_sum import LARGEST_LOSS, LEAST_PROBABILITY, ScoreSum, compute_chances, read_score
+from expost.models.tabular.stop_rule import certify_score
 from expost.models.tabular.table_model import TableModel
 from expost.models.tabular.table_profile import TableProfile
-from expost.models.tabular.table_training import _StopRule, row_outcomes
+from expost.models.tabular.table_run import row_outcomes
 
 NOISE = Fraction(20)
 SCORES = [
@@ -36,7 +37,7 @@ def sums_of(score: object, classifier: bool, most: int = 1, middle: float = 0.0,
     return ScoreSum(target, 2 if classifier else None, most, 1.0, middle, reach)
 
 
-def regression_outcomes(places: np.ndarray, predicted: np.ndarray, sums: ScoreSum) -> np.ndarray:
+def regressionrow_outcomes(places: np.ndarray, predicted: np.ndarray, sums: ScoreSum) -> np.ndarray:
     """Return (error, distance of the target from the middle) for targets and predictions in [-1, 1]."""
     inside = np.clip(np.clip(predicted - sums.middle, -sums.reach, sums.reach) + sums.middle, -1, 1)
     return np.column_stack([inside - places, places - sums.middle])
@@ -58,7 +59,7 @@ def test_the_rows_of_a_unit_move_the_score_by_the_sensitivity_at_most(case, rows
         outcomes = np.column_stack([rng.integers(0, 2, rows), rng.choice([0, 0.1, LARGEST_LOSS], rows)])
     else:
         places, predicted = rng.choice([-1, -0.3, 0.6, 1], rows), rng.choice([-1, -0.7, 0, 0.9, 1], rows)
-        outcomes = regression_outcomes(places, predicted, sums)
+        outcomes = regressionrow_outcomes(places, predicted, sums)
     outcomes = np.tile(outcomes[:1], (rows, 1)) if rng.random() < 0.7 else outcomes
     vectors = sums.vectors(outcomes.astype(float))
     assert np.linalg.norm(vectors, axis=1).max() <= sums.lattice.longest * (1 + 1e-12)
@@ -78,7 +79,7 @@ def test_every_extreme_outcome_is_within_the_declared_height() -> None:
         for middle in (-1.0, -0.4, 0.0, 0.95, 1.0):
             for reach in (1e-3, 0.3, 1.0, 2.0):
                 sums = sums_of(score, False, 1, middle, reach)
-                outcomes = regression_outcomes(grid.repeat(81), np.tile(grid, 81), sums)
+                outcomes = regressionrow_outcomes(grid.repeat(81), np.tile(grid, 81), sums)
                 largest = np.abs(sums.vectors(outcomes)[:, 0]).max()
                 assert largest <= 1 + 1e-9
                 assert largest > 0.4 or reach < 1, (score, middle, reach)  # and it is not much too large
@@ -148,7 +149,7 @@ def test_what_is_certified_is_in_the_measure_of_the_target_and_on_its_safe_side(
         sums = sums_of(score, classifier)
         found = sums.read(np.array([1.0, 100, 50]), NOISE, profile_of(1000, 20))
         value, _ = next(iter(found.values.values()))
-        certified = _StopRule(sums.target, Fraction(1, 10)).certified(found)
+        certified = certify_score(found, Fraction(1, 10), stops=32)
         if score[0] == "r2":
             assert certified is None  # its denominator is an estimate without a proved error
             continue

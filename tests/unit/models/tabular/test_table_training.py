@@ -18,8 +18,8 @@ from expost.models.descent.clipped_gradient import CurvedGradient
 from expost.models.descent.feature_grid import FeatureGrid
 from expost.models.descent.score_head import Logistic, Softmax, Squared
 from expost.models.tabular.score_sum import MeasuredScore, ScoreSum
+from expost.models.tabular.stop_rule import StopRule
 from expost.models.tabular.table_profile import TableProfile
-from expost.models.tabular.table_training import _StopRule
 
 HEADS = [Logistic(), Softmax(3), Softmax(12), Squared()]
 FRACTION_BITS = 2**24
@@ -220,7 +220,7 @@ def test_an_adversary_who_knows_the_history_is_accepted_with_the_failure_probabi
     rng = np.random.default_rng(11)
     runs, wrong = 3000, 0
     for run in range(runs):
-        stops = _StopRule(target, failure)
+        stops = StopRule(target, failure)
         for rung in range(16):
             deviation = 200.0 * 0.8**rung
             surplus = -1e-9 if (run + rung) % 3 or rung > 3 else -2 * deviation
@@ -237,7 +237,7 @@ def test_an_adversary_who_knows_the_history_is_accepted_with_the_failure_probabi
 def test_a_target_that_is_clearly_met_is_accepted_and_one_out_of_reach_ends_early() -> None:
     sums = ScoreSum(Target(Measure.ACCURACY, Fraction(7, 10), Fraction(1, 10)), 2)
     profile = TableProfile(10_000.0, np.zeros(1), np.ones(1), 1.0)
-    good, bad = _StopRule(sums.target, Fraction(1, 10)), _StopRule(sums.target, Fraction(1, 10))
+    good, bad = StopRule(sums.target, Fraction(1, 10)), StopRule(sums.target, Fraction(1, 10))
 
     assert good.judge(MeasuredScore(900.0, 50.0, {"accuracy": (0.79, 0.005)}), sums, profile, last=False) == "met"
     reasons = [

@@ -113,12 +113,12 @@ def test_a_missed_log_loss_is_certified_as_a_log_loss() -> None:
 
 
 def test_predictions_are_bit_for_bit_those_that_were_tested(monkeypatch: pytest.MonkeyPatch) -> None:
-    from expost.models.tabular import table_training
+    from expost.models.tabular import table_run
 
     seen: list[np.ndarray] = []
-    honest = table_training.row_outcomes
+    honest = table_run.row_outcomes
     monkeypatch.setattr(
-        table_training, "row_outcomes", lambda scores, *more: seen.append(scores.copy()) or honest(scores, *more)
+        table_run, "row_outcomes", lambda scores, *more: seen.append(scores.copy()) or honest(scores, *more)
     )
     model = classifier().fit(FRAME, target="rich")
 

@@ -14,8 +14,9 @@ from expost.models.descent.score_head import Logistic, Softmax, Squared
 from expost.models.tabular.lattice_sum import LatticeSum
 from expost.models.tabular.rung_schedule import plan_score
 from expost.models.tabular.score_sum import MeasuredScore, ScoreSum
+from expost.models.tabular.stop_rule import StopRule
 from expost.models.tabular.table_profile import TableProfile
-from expost.models.tabular.table_training import _SLOPE, _StopRule
+from expost.models.tabular.table_training import _SLOPE
 
 SEEDS = range(20)
 
@@ -119,7 +120,7 @@ def test_a_model_that_misses_the_target_is_seldom_accepted(path: str) -> None:
     rng = np.random.default_rng(5)
     wrong = 0
     for _ in range(runs):
-        stops = _StopRule(target, failure)
+        stops = StopRule(target, failure)
         for rung in range(rungs):
             deviation = 400.0 / 1.3**rung
             truth = {"at the target": -1e-6, "rising": -600.0 / 2**rung, "noisy start": -1e-6 if rung else -3000.0}[
