@@ -28,7 +28,7 @@ class GridTable(SingleOwner):
     """Private rows on the grid of a profile. Every iteration yields all of them, in any order and any blocks.
 
     The first complete iteration keeps the blocks if they have at most ``memory_limit`` bytes together. Otherwise none is
-    kept, and every iteration reads the source again: rows are never written to a disk. The sums that are computed from rows
+    kept, and every iteration reads the source again: encoded rows are never written to a disk. The sums that are computed from rows
     are exact integers, so that both ways give the same results. A source that changes between two iterations changes
     results, not the guarantee: each release has the sensitivity of the rows that it read.
 
