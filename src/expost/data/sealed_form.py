@@ -282,6 +282,11 @@ class TreeForm:
         nodes = [leaves.reshape(len(leaves), BRANCHES**level, -1).sum(axis=2) for level in range(1, self.levels + 1)]
         return np.concatenate(nodes, axis=1).T
 
+    @property
+    def first_nodes(self) -> list[int]:
+        """Return the places of each level's first node."""
+        return [sum(BRANCHES**below for below in range(1, level)) for level in range(1, self.levels + 1)]
+
     def prefixes(self, nodes: NDArray[Any]) -> NDArray[np.float64]:
         """Return the counts of the leaves before each edge, from (noisy) nodes: one line per edge, one column per group."""
         place = np.arange(self.leaves + 1)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.accuracy.interval import relative_ladder, rung_level, split_cap
+from expost.accuracy.interval import relative_ladder, rung_level
 from expost.core import HoldStages, Measure, Step, Target
 from expost.noise import BitSource, DiscreteLaplacePath
 from expost.stats.gradual_release import ClimbResult, GradualRelease, PilotRelease, RungGate
@@ -24,10 +26,17 @@ Flags = NDArray[np.bool_]
 Indices = NDArray[np.int64]
 
 _RESERVE = 0.05  # of the failure probability: for the intervals of cells that miss the target
-_FIRST_PART = 0.8  # of a cell's failure probability: for its first checkpoint
+_FIRST_PARTS = (
+    0.6,
+    0.25,
+)  # of a cell's failure probability: for its first checkpoints, where the pilot has forecast them
 _STRIDE = 2  # rungs between checkpoints
 _PILOT_STRIDE = 3  # rungs between two readings of the pilot
 _PILOT_BLOCK = 16  # readings of the pilot that are computed together
+_PILOT_PART = Fraction(1, 4)  # of the cap, at most, for a pilot
+_PILOT_RATIO = 16  # a pilot is enough once a climb to this many times its level is expected to reach the target
+_DOUBT = 0.05  # how often a pilot's numbers may be farther off than a safe forecast supposes
+_OPTIMISM = 3.0  # noise scales by which a coordinate may be larger than the pilot shows
 _STEPS_SHOWN = 24  # rungs below the last that a picture gets
 _SPARE = 1  # rungs by which the first checkpoint is above the pilot's forecast
 
@@ -57,11 +66,13 @@ class CheckpointClimb:
 
         Nothing is read above what ``stages`` has reserved; where no more can be, the climb ends.
         """
-        paid, cap, price = release.paid, self.cap, Fraction(0)
-        pilot = None
+        paid, price = release.paid, Fraction(0)
+        rungs = _Rungs(self, cells, sensitivity)
         if release.sealed is not None:
-            most, cap = split_cap(self.cap)
-            pilot = DiscreteLaplacePath(release.sealed, relative_ladder(sensitivity, most), bits=bits)
+            ladder = relative_ladder(sensitivity, self.cap * _PILOT_PART)
+            pilot = DiscreteLaplacePath(release.sealed, ladder, bits=bits)
+            price, release.pilot = rungs.release_pilot(pilot, stages)
+        cap = self.cap - price
         path = release.extend_path(relative_ladder(sensitivity, cap, above=paid), bits)
         # Where the cap is below a level that was given and paid for before, that rung is read once more. Do not reuse
         # the rung where a climb stopped as a checkpoint: it is correlated with the noise.
@@ -69,35 +80,38 @@ class CheckpointClimb:
         levels = path.ladder.rungs
         allowed = [level for level in levels if level <= highest] or [levels[0]]
         scales = np.array([float(sensitivity / level) for level in allowed])
-        rungs = _Rungs(self, cells, sensitivity, scales, release.read)
-        first, parts = np.full(cells, release.first_rung(len(allowed) - 1)), checkpoint_parts(first=None)
-        if pilot is not None:
-            price, release.pilot = rungs.release_pilot(pilot)
+        start = np.full(cells, release.first_rung(len(allowed) - 1))
+        plan = _Checkpoints(start, np.zeros(cells, bool))
         if release.pilot is not None:
-            first, parts = rungs.first_checkpoints(release.pilot), checkpoint_parts(first=_FIRST_PART)
+            plan = rungs.plan_checkpoints(release.pilot, scales)
         gate = RungGate(stages, release.rung_costs(price))
-        return replace(rungs.climb_path(path, first, parts, gate), pilot_cost=price, paid=paid)
+        return replace(rungs.climb_path(path, scales, plan, gate, release.read), pilot_cost=price, paid=paid)
 
 
-def checkpoint_parts(*, first: float | None) -> Iterator[float]:
+def checkpoint_parts(*, first: tuple[float, ...] = ()) -> Iterator[float]:
     """Yield the parts of a cell's failure probability for its checkpoints; they add up to one.
 
-    With a pilot the first checkpoint gets most of it, the rest falls slowly; without one all parts fall slowly.
+    With a forecast the ``first`` checkpoints get most of it, the rest falls slowly; without one all parts fall slowly.
     """
-    if first is not None:
-        yield first
-    yield from ((1 - (first or 0.0)) / (k * (k + 1)) for k in itertools.count(1))
+    yield from first
+    yield from ((1 - sum(first)) / (k * (k + 1)) for k in itertools.count(1))
+
+
+@dataclass(frozen=True)
+class _Checkpoints:
+    """The first checkpoint of each cell, and whether the pilot has forecast it. Beyond the ladder: a cell to give up."""
+
+    first: Indices
+    forecast: Flags
 
 
 @dataclass(frozen=True)
 class _Rungs:
-    """A climb with its cells and the noise scales of its rungs."""
+    """A climb with its cells."""
 
     climb: CheckpointClimb
     cells: int
     sensitivity: Fraction
-    scales: Floats
-    read: int
 
     @property
     def level(self) -> float:
@@ -108,84 +122,141 @@ class _Rungs:
         reading = self.climb.reader.read(noisy.reshape(self.cells, -1).T, scale, level)
         return reading.balance_values() if self.climb.target.measure is Measure.RELATIVE_ERROR else reading
 
-    def check_cells(self, noisy: NDArray[Any], scale: float, level: float) -> tuple[CellReading, Flags]:
-        """Return a reading, and which cells reach the target with all their entries."""
-        reading = self.read_cells(noisy, scale, level)
+    def check_cells(self, reading: CellReading) -> Flags:
+        """Return which cells reach the target with all their entries."""
         entries = reading.reaches_target(self.climb.target).reshape(self.cells, -1)
-        return reading, np.asarray(entries.all(axis=1))
+        return np.asarray(entries.all(axis=1))
 
-    def forecast_cells(self, noisy: NDArray[Any], scale: float, own: float) -> Flags:
-        """Return which cells would reach the target at this scale if a pilot of scale ``own`` were exact."""
-        known = self.climb.reader.has_rows(noisy.reshape(self.cells, -1).T, own)
-        return known & self.check_cells(noisy, scale, _FIRST_PART * self.level)[1] if known.any() else known
+    def forecast_cells(self, noisy: NDArray[Any], scale: float) -> Flags:
+        """Return which cells would reach the target at this scale if these numbers were exact."""
+        return self.check_cells(self.read_cells(noisy, scale, _FIRST_PARTS[0] * self.level))
 
-    def release_pilot(self, path: DiscreteLaplacePath) -> tuple[Fraction, PilotRelease]:
-        """Return the pilot's price and what it showed: the first rung that can choose all checkpoints."""
-        levels = path.ladder.rungs
-        last = len(levels) - 1
-        block: NDArray[Any] = np.empty((0, 0))
-        for place, rung in enumerate(range(last % _PILOT_STRIDE, last + 1, _PILOT_STRIDE)):
-            if place % _PILOT_BLOCK == 0:
-                block = path.block(rung, min(rung + _PILOT_BLOCK * _PILOT_STRIDE, last + 1))[::_PILOT_STRIDE]
-            noisy = block[place % _PILOT_BLOCK]
-            afforded = float(levels[last] / levels[rung]) * self.scales[-1]
-            own = float(self.sensitivity / levels[rung])
-            if rung == last or self.forecast_cells(noisy, afforded, own).all():
-                return levels[rung], PilotRelease(noisy, own)
-        raise AssertionError("a ladder has a last rung")
+    def forecast_safely(self, pilot: PilotRelease, scale: float) -> Flags:
+        """Return which cells would probably reach the target at this scale, although the pilot is noisy.
 
-    def first_checkpoints(self, pilot: PilotRelease) -> Indices:
-        """Find by bisection the first rung of each cell whose noise would be small enough, and add a spare rung.
-
-        Beyond the ladder where the forecast is out of reach.
+        A relative error is compared with the end of the pilot's interval that is nearest to zero.
         """
-        low, high = np.full(self.cells, -1), np.full(self.cells, len(self.scales))
+        if self.climb.target.measure is not Measure.RELATIVE_ERROR:
+            return self.forecast_cells(pilot.noisy, scale)
+        rough = self.read_cells(pilot.noisy, pilot.scale, _DOUBT)
+        nearest = np.where(rough.low * rough.high > 0, np.minimum(np.abs(rough.low), np.abs(rough.high)), 0.0)
+        return self._compare_relative(pilot.noisy, scale, nearest)
+
+    def forecast_hopefully(self, pilot: PilotRelease, scale: float) -> Flags:
+        """Return which cells may reach the target at this scale: there may be more rows than the pilot shows.
+
+        A relative error is compared with the end of the pilot's interval that is farthest from zero.
+        """
+        numbers = pilot.noisy.reshape(self.cells, -1).T
+        raised = self.climb.reader.add_rows(numbers, math.ceil(_OPTIMISM * pilot.scale)).T
+        if self.climb.target.measure is not Measure.RELATIVE_ERROR:
+            return self.forecast_cells(raised, scale)
+        rough = self.read_cells(pilot.noisy, pilot.scale, _DOUBT / 10)
+        return self._compare_relative(raised, scale, np.maximum(np.abs(rough.low), np.abs(rough.high)))
+
+    def _compare_relative(self, noisy: NDArray[Any], scale: float, sizes: Floats) -> Flags:
+        """Return which cells have intervals of at most the target's share of these sizes."""
+        fine = self.read_cells(noisy, scale, _FIRST_PARTS[0] * self.level)
+        enough = (fine.high - fine.low) / 2 <= float(self.climb.target.tolerance) * sizes
+        return np.asarray(enough.reshape(self.cells, -1).all(axis=1))
+
+    def release_pilot(self, path: DiscreteLaplacePath, stages: HoldStages | None) -> tuple[Fraction, PilotRelease]:
+        """Return the pilot's price and what it showed: the first rung that says enough about every cell.
+
+        That is a forecast of its checkpoint, or that it is out of reach of the cap. What a pilot costs depends on the rows
+        and the target; the cap only limits it.
+        """
+        levels = path.ladder.rungs
+        last, best = len(levels) - 1, float(self.sensitivity / self.climb.cap)
+        gate = RungGate(stages, list(levels))
+        block: NDArray[Any] = np.empty((0, 0))
+        start = 0
+        for rung in [*range(0, last, _PILOT_STRIDE), last]:
+            if rung >= start + len(block):
+                reserved = gate.open(rung)
+                if reserved <= rung:
+                    break
+                start, block = rung, path.block(rung, min(rung + _PILOT_BLOCK * _PILOT_STRIDE, reserved, last + 1))
+            noisy, own = block[rung - start], float(self.sensitivity / levels[rung])
+            shown = levels[rung], PilotRelease(noisy, own)
+            afforded = max(own / _PILOT_RATIO, float(self.sensitivity / (self.climb.cap - levels[rung])))
+            told = self.climb.reader.has_rows(noisy.reshape(self.cells, -1).T, own)
+            told &= self.forecast_safely(shown[1], afforded)
+            if told.all() or (told | ~self.forecast_hopefully(shown[1], best)).all():
+                break
+        return shown
+
+    def plan_checkpoints(self, pilot: PilotRelease, scales: Floats) -> _Checkpoints:
+        """Choose the first checkpoint of each cell from what the pilot showed.
+
+        A cell that the pilot sees clearly begins a spare rung above its forecast. Any other one begins where it would reach
+        the target if its numbers were as much larger as the pilot's noise makes plausible, and is beyond the ladder if even
+        that is not enough.
+        """
+        seen = self.climb.reader.has_rows(pilot.noisy.reshape(self.cells, -1).T, pilot.scale)
+        found = self._find_rungs(partial(self.forecast_cells, pilot.noisy), scales)
+        forecast = seen & (found < len(scales))
+        hopeful = found if forecast.all() else self._find_rungs(partial(self.forecast_hopefully, pilot), scales)
+        return _Checkpoints(np.where(forecast, np.minimum(found + _SPARE, len(scales) - 1), hopeful), forecast)
+
+    def _find_rungs(self, forecast: Callable[[float], Flags], scales: Floats) -> Indices:
+        """Find by bisection the first rung of each cell whose noise is forecast to be small enough.
+
+        It is beyond the ladder if no rung is.
+        """
+        low, high = np.full(self.cells, -1), np.full(self.cells, len(scales))
         while (high - low > 1).any():
             middle = (low + high) // 2
             flags = np.zeros(self.cells, bool)
             for rung in np.unique(middle[high - low > 1]).tolist():
-                flags |= (middle == rung) & self.forecast_cells(pilot.noisy, self.scales[rung], pilot.scale)
+                flags |= (middle == rung) & forecast(float(scales[rung]))
             low, high = np.where(flags, low, np.maximum(middle, low)), np.where(flags, middle, high)
             low = np.where(high - low < 1, high - 1, low)
-        return np.where(high < len(self.scales), np.minimum(high + _SPARE, len(self.scales) - 1), high)
+        return high
 
     def climb_path(
-        self, path: DiscreteLaplacePath, first: Indices, parts: Iterator[float], gate: RungGate
+        self, path: DiscreteLaplacePath, scales: Floats, plan: _Checkpoints, gate: RungGate, read: int
     ) -> ClimbResult:
         """Read each cell at its checkpoints until its interval is narrow enough or the ladder ends."""
-        last = len(self.scales) - 1
+        last = len(scales) - 1
         # Skip cells whose forecast exceeds the cap. If all do, use the top rung.
-        tried = first <= last if (first <= last).any() else np.ones(self.cells, bool)
-        rung = np.where(tried, np.minimum(first, last), 0)
+        tried = plan.first <= last if (plan.first <= last).any() else np.ones(self.cells, bool)
+        rung = np.where(tried, np.minimum(plan.first, last), 0)
         met, waiting = np.zeros(self.cells, bool), tried.copy()
         best: CellReading | None = None
+        parts = {True: checkpoint_parts(first=_FIRST_PARTS), False: checkpoint_parts()}
+        left = {True: 1.0, False: 1.0}
         while waiting.any():
-            level = next(parts) * self.level
-            for now in np.unique(rung[waiting]).tolist():
+            part = {forecast: next(each) for forecast, each in parts.items()}
+            for now, forecast in sorted(set(zip(rung[waiting].tolist(), plan.forecast[waiting].tolist(), strict=True))):
                 if gate.open(now) <= now:  # no more can be reserved: the ladder ends below
                     last = min(last, gate.last)
                     break
-                reading, flags = self.check_cells(path.at(now), self.scales[now], level)
-                reached = waiting & (rung == now) & flags
+                # No checkpoint follows the last rung, so it gets all that is left.
+                level = self.level * (left if now == len(scales) - 1 else part)[forecast]
+                reading = self.read_cells(path.at(now), scales[now], level)
+                reached = waiting & (rung == now) & (plan.forecast == forecast) & self.check_cells(reading)
                 best, met = reading.choose_cells(reached, best or reading), met | reached
+            left = {forecast: left[forecast] - part[forecast] for forecast in left}
             waiting &= ~met & (rung < last)
             rung = np.minimum(np.where(waiting, rung + _STRIDE, rung), last)
         top = int(rung.max())
-        best_known = max(top, self.read)
+        best_known = max(top, read)
         # The rung of a cell that missed may depend on its own noise, so its interval pays for all rungs.
         epsilon = path.ladder[best_known]
         reserve = float(self.climb.target.failure_probability) * _RESERVE / self.cells
         wide = rung_level(reserve, float(epsilon))
         found = self.read_cells(path.at(best_known), float(self.sensitivity / epsilon), wide)
+        late = self.check_cells(found) & ~met
         found = found if best is None else best.choose_cells(met, found)
-        steps = self._collect_steps(path, top) if len(found.value) == 1 else ()
-        return ClimbResult(found, np.where(met, rung, best_known), met, path.ladder, steps)
+        steps = self._collect_steps(path, scales, top) if len(found.value) == 1 else ()
+        return ClimbResult(found, np.where(met, rung, best_known), met | late, path.ladder, steps)
 
-    def _collect_steps(self, path: DiscreteLaplacePath, top: int) -> tuple[Step, ...]:
+    def _collect_steps(self, path: DiscreteLaplacePath, scales: Floats, top: int) -> tuple[Step, ...]:
         """Return the climb of a single cell with a single entry, for the picture."""
         first, levels = max(top + 1 - _STEPS_SHOWN, 0), path.ladder.rungs
         steps = []
         for rung, noisy in enumerate(path.block(first, top + 1), start=first):
-            row = self.read_cells(noisy, self.scales[rung], _FIRST_PART * self.level)
+            row = self.read_cells(noisy, scales[rung], _FIRST_PARTS[0] * self.level)
             steps.append(Step(levels[rung], float(row.value[0]), float(row.low[0]), float(row.high[0])))
         return tuple(steps)

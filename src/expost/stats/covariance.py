@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.accuracy.interval import noise_radius
+from expost.accuracy.weighted_noise import laplace_sum_radius
 from expost.core import InvalidRequest, Receipt, Release
 from expost.data import Clamp, Dataset
 from expost.data.clamp import MOST_STEPS
@@ -24,7 +24,10 @@ from expost.stats.table_release import MatrixRelease
 
 __all__ = ["Covariance", "CovarianceReader"]
 
-_HOPELESS = 1e3  # an error of this many times the total: every interval is then as wide as it can be
+Floats = NDArray[np.float64]
+
+_MEAN_PART = 0.1  # of the level: for the errors of the means, which count multiplied
+_REFINEMENTS = 3  # of an interval whose radius depends on the exact answer: each one uses the interval before
 
 
 @dataclass(frozen=True)
@@ -42,37 +45,117 @@ class CovarianceReader(ClimbedReader):
         columns = len(self.form.clamps)
         return np.asarray(noisy[: 3 * columns].sum(axis=0) > CLEAR_OF_NOISE * columns * scale)
 
+    def add_rows(self, noisy: NDArray[Any], amount: int) -> NDArray[Any]:
+        """Return equal shares of uncorrelated columns."""
+        shares = 3 * len(self.form.clamps)
+        return np.concatenate([super().add_rows(noisy[:shares], amount), np.zeros_like(noisy[shares:])])
+
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> CellReading:
         """Return value and interval of each entry of the upper triangle, cell after cell."""
         columns = len(self.form.clamps)
-        radius = noise_radius(-np.expm1(np.log1p(-level) / len(noisy)), scale) / self.form.share_scale
         shares = (noisy[: 3 * columns] / self.form.share_scale).astype(np.float64).reshape(columns, 3, -1)
         products = (noisy[3 * columns :] / self.form.scale).astype(np.float64)
-        total = shares.sum(axis=1).mean(axis=0)
-        # The mean over columns of three noises each: at most three radii, and then each total is within six of it.
-        safe = np.where(total > 0, total, 1.0)
-        error = np.where(total <= 3 * radius, _HOPELESS, radius / safe)
         i, j = np.triu_indices(columns)
+        total = shares.sum(axis=1).mean(axis=0)
+        known = total > 0
+        safe = np.where(known, total, 1.0)
+        # Means and second moments of values in [-1, 1]. A total that is not positive says nothing of them.
         second = np.empty((len(i), noisy.shape[1]))
         second[i == j] = shares[:, 0] - shares[:, 1] + shares[:, 2]
         second[i != j] = products
-        # Means and second moments of values in [-1, 1]: clipping them to their range brings them nearer to every exact
-        # one. A total that is not positive says nothing of them.
-        least = np.where(i == j, 0.0, -1.0)[:, None]
-        second = np.clip(np.where(total > 0, second / safe, 0.0), least, 1.0)
-        middles = np.clip(np.where(total > 0, (shares[:, 0] - shares[:, 2]) / safe, 0.0), -1.0, 1.0)
-        # Means of y in [-1, 1]: two noises and the total's, 2 + 3; second moments: three noises, or one of a third of
-        # the weight, and the total's, 3 + 3.
-        first_error, second_error = 5 * error, 6 * error
-        spread = second_error + (np.abs(middles[i]) + np.abs(middles[j])) * first_error + first_error**2
+        second = np.where(known, second / safe, 0.0)
+        middles = np.where(known, (shares[:, 0] - shares[:, 2]) / safe, 0.0)
+        noise = _MomentNoise(columns, safe * self.form.share_scale, scale, self.form.share_scale / self.form.scale)
+        errors = noise.find_mean_errors(middles, _MEAN_PART * level / columns)
+        ends = np.clip(middles - errors, -1, 1), np.clip(middles + errors, -1, 1)
         # No covariance of values in [-1, 1] is larger; clipping brings the value nearer to every exact one.
-        covariance = np.clip(second - middles[i] * middles[j], least, 1.0)
+        least = np.where(i == j, 0.0, -1.0)[:, None]
+        raw = second - middles[i] * middles[j]
+        covariance, low, high = np.clip(raw, least, 1.0), np.empty_like(raw), np.empty_like(raw)
+        for place, pair in enumerate(zip(i.tolist(), j.tolist(), strict=True)):
+            beyond = errors[pair[0]] * errors[pair[1]]
+            radius = noise.find_radius(pair, ends, raw[place], beyond, (1 - _MEAN_PART) * level / len(i))
+            # The noisy variance is below the ratio at the exact mean; a covariance may be on either side of it.
+            low[place] = raw[place] - radius - (beyond if pair[0] != pair[1] else 0.0)
+            high[place] = raw[place] + radius + beyond
+        # An interval beyond every covariance there is shows that the noise exceeded its radius: nothing is certain.
+        certain = known & (high >= least) & (low <= 1.0)
+        low, high = (np.clip(np.where(certain, end, side), least, 1.0) for end, side in ((low, -1.0), (high, 1.0)))
         # Back from y in [-1, 1] to the columns' units, and what rounding may have moved an entry.
         ranges = np.array([float(clamp.high - clamp.low) for clamp in self.form.clamps])
         steps = np.array([float(clamp.rounding * 2) for clamp in self.form.clamps])
         area, rounding = (ranges[i] * ranges[j] / 4)[:, None], (steps[i] * ranges[j] + steps[j] * ranges[i])[:, None]
-        value, width = covariance * area, np.minimum(spread, 2.0) * area + rounding
-        return CellReading(*(each.T.ravel() for each in (value, value - width, value + width)))
+        found = covariance * area, low * area - rounding, high * area + rounding
+        return CellReading(*(each.T.ravel() for each in found))
+
+
+@dataclass(frozen=True)
+class _MomentNoise:
+    """The noises of a covariance matrix: three shares per column, one product per pair.
+
+    ``total`` and ``scale`` are in lattice units of the shares, and a unit of a product is worth ``product_weight`` of them.
+    """
+
+    columns: int
+    total: Floats
+    scale: float
+    product_weight: float
+
+    def find_mean_errors(self, middles: Floats, level: float) -> Floats:
+        """Return how far each column's noisy mean may be off, as a mean of values in [-1, 1]."""
+        errors = np.empty_like(middles)
+        for column, middle in enumerate(middles):
+            low, high = np.full_like(middle, -1.0), np.full_like(middle, 1.0)
+            for _ in range(_REFINEMENTS):
+                weights = self._spread(-high / self.columns, -low / self.columns)
+                self._add(weights, column, (1.0, 0.0, -1.0))
+                errors[column] = self._radius(weights, level)
+                low, high = np.clip(middle - errors[column], -1, 1), np.clip(middle + errors[column], -1, 1)
+        return errors
+
+    def find_radius(
+        self, pair: tuple[int, int], ends: tuple[Floats, Floats], raw: Floats, beyond: Floats, level: float
+    ) -> Floats:
+        """Return how far the noisy covariance at the exact means may be off.
+
+        With means a, b and the covariance c, sum (x - a) (y - b) - c rows is zero and linear in all coordinates.
+        """
+        (i, j), (lower, upper) = pair, ends
+        corners = np.stack([a[i] * b[j] for a in ends for b in ends])
+        products = corners.min(axis=0), corners.max(axis=0)
+        if i == j:
+            products = np.where(lower[i] * upper[i] < 0, 0.0, products[0]), products[1]
+        low, high = np.full_like(raw, 0.0 if i == j else -1.0), np.ones_like(raw)
+        radius = np.zeros_like(raw)
+        for _ in range(_REFINEMENTS):
+            weights = self._spread((products[0] - high) / self.columns, (products[1] - low) / self.columns)
+            if i == j:
+                self._add(weights, i, (1.0, -1.0, 1.0))
+                self._add(weights, i, (-2 * lower[i], 0.0, 2 * lower[i]), (-2 * upper[i], 0.0, 2 * upper[i]))
+            else:
+                for own, other in ((i, j), (j, i)):
+                    self._add(weights, own, (-lower[other], 0.0, lower[other]), (-upper[other], 0.0, upper[other]))
+            radius = self._radius(weights, level, product=i != j)
+            low = np.maximum(low, raw - radius - beyond)
+            high = np.minimum(high, raw + radius + beyond)
+        return radius
+
+    def _spread(self, low: Floats, high: Floats) -> Floats:
+        """Return weights of all shares that lie in one interval: (ends, columns, shares, cells)."""
+        return np.stack([np.broadcast_to(end, (self.columns, 3, len(low))) for end in (low, high)]).copy()
+
+    def _add(self, weights: Floats, column: int, one: Sequence[Any], other: Sequence[Any] | None = None) -> None:
+        """Add to the weights of a column's shares numbers that lie between two."""
+        for place, (first, second) in enumerate(zip(one, other or one, strict=True)):
+            weights[0, column, place] += np.minimum(first, second)
+            weights[1, column, place] += np.maximum(first, second)
+
+    def _radius(self, weights: Floats, level: float, *, product: bool = False) -> Floats:
+        """Return the radius of the weighted sum of shares, and of one product, as a part of the total."""
+        sizes = np.abs(weights).max(axis=0).reshape(3 * self.columns, -1)
+        if product:
+            sizes = np.concatenate([sizes, np.full((1, sizes.shape[1]), self.product_weight)])
+        return laplace_sum_radius(sizes, self.scale, level) / self.total
 
 
 @statistic

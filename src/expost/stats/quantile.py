@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from expost.accuracy.interval import shared_level
+from expost.accuracy.weighted_noise import continuous_radius
 from expost.core import (
     Adjacency,
     InvalidRequest,
@@ -33,7 +35,7 @@ from expost.stats.gradual_plan import Design, GradualQuery, release_entries
 from expost.stats.gradual_release import ClimbResult, draw_bounding_secret
 from expost.stats.pick import PickPlan
 from expost.stats.query_terms import AskedAccuracy, Column, read_list, statistic
-from expost.stats.reader import CLEAR_OF_NOISE, CellReading, ClimbedReader, combination_radius
+from expost.stats.reader import CLEAR_OF_NOISE, CellReading, ClimbedReader
 from expost.stats.table_query import group_labels
 
 __all__ = ["Median", "Quantile", "QuantileReader", "Quantiles"]
@@ -48,10 +50,11 @@ _METHODS: dict[str, type[ExponentialQuantile] | type[SmoothQuantile]] = {
 
 @dataclass(frozen=True)
 class QuantileReader(ClimbedReader):
-    """Reads quantiles off noisy nodes: the edges between which the exact quantile must lie.
+    """Reads quantiles off noisy nodes: from the first to the last leaf in which the exact quantile may lie.
 
-    Every count of leaves before an edge is a sum of few nodes; all of them err by at most their radius at once, except
-    with the level. An edge whose count is surely below the rank is surely at or below the quantile, and so on.
+    A leaf is left out if the noisy number of rows before it is above the rank by more than its radius, or that before its
+    end below it. The leaf of the exact quantile is left out with at most the level, so no union over the leaves is needed
+    (docs/proofs/tree-quantiles.md).
     """
 
     form: TreeForm
@@ -61,21 +64,46 @@ class QuantileReader(ClimbedReader):
     def has_rows(self, noisy: NDArray[Any], scale: float) -> NDArray[np.bool_]:
         return np.asarray(noisy[:BRANCHES].sum(axis=0) > CLEAR_OF_NOISE * scale)
 
+    def add_rows(self, noisy: NDArray[Any], amount: int) -> NDArray[Any]:
+        """Return rows that are all in the first leaf."""
+        rows = np.zeros_like(noisy)
+        rows[self.form.first_nodes] = np.maximum(noisy[:BRANCHES].sum(axis=0), 0) + BRANCHES * amount
+        return rows
+
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> CellReading:
         """Return values and intervals, group by group, the probabilities of each one after the other."""
         before = self.form.prefixes(noisy.astype(np.float64))
-        each = level / (self.form.leaves + 1)
-        most = self.form.levels * (BRANCHES - 1)
-        radii = combination_radius(np.ones(most), scale, each), combination_radius(np.ones(BRANCHES), scale, each)
-        edges, places = leaf_edges(self.clamp, self.form), np.arange(self.form.leaves + 1)[:, None]
+        each = level / len(self.probabilities)
+        edges, places = leaf_edges(self.clamp, self.form), np.arange(self.form.leaves)[:, None]
         found = []
         for share in map(float, self.probabilities):
-            excess, radius = before - share * before[-1], radii[0] + share * radii[1]
-            low = np.where(excess < -radius, places, 0).max(axis=0)
-            high = np.where(excess > radius, places, len(edges) - 1).min(axis=0)
+            excess = before - share * before[-1]
+            unit, sizes = _edge_radii(self.form, share, each)
+            radius = (scale * unit + sizes)[:, None]
+            possible = (excess[:-1] <= radius[:-1]) & (excess[1:] >= -radius[1:])
+            # Noise beyond its radius may leave out every leaf: then nothing is certain.
+            possible |= ~possible.any(axis=0)
+            low = np.where(possible, places, len(places)).min(axis=0)
+            high = np.where(possible, places, -1).max(axis=0) + 1
             middle = np.clip(np.abs(np.maximum.accumulate(excess, axis=0)).argmin(axis=0), low, high)
             found.append((edges[middle], edges[low], edges[high]))
         return CellReading(*(np.stack(each, axis=1).ravel() for each in zip(*found, strict=True)))
+
+
+@lru_cache(maxsize=256)
+def _edge_radii(form: TreeForm, share: float, level: float) -> tuple[Floats, Floats]:
+    """Return the radius of (rows before an edge) - share * (all rows) for noise of scale one, and the sum of its weights.
+
+    The weights are those of the nodes of the first level, and of at most seven more per level: an edge has as many of a level's
+    nodes before it, in one parent, as its digit to the base of ``BRANCHES`` says.
+    """
+    edges, first = np.arange(form.leaves + 1), form.leaves // BRANCHES
+    deeper = sum(edges // (first // BRANCHES**level) % BRANCHES for level in range(1, form.levels))
+    # Edges with as many nodes before them have the same radius.
+    kinds, place = np.unique(np.stack([edges // first, deeper + np.zeros_like(edges)]), axis=1, return_inverse=True)
+    sizes = [np.where(kinds[0] > node, 1 - share, share) for node in range(BRANCHES)]
+    sizes += [(kinds[1] > node).astype(np.float64) for node in range((BRANCHES - 1) * (form.levels - 1))]
+    return continuous_radius(np.stack(sizes), level)[place], np.sum(sizes, axis=0)[place]
 
 
 def leaf_edges(clamp: Clamp, form: TreeForm) -> Floats:

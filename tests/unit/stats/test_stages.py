@@ -150,7 +150,7 @@ def test_an_interrupted_climb_leaves_its_stage_charged_and_says_so(failure, monk
 
 
 def test_a_climb_ends_where_others_have_taken_the_rest():
-    # Seeded: in one of fifteen runs the first rung alone shows that the target is out of reach, and nothing is extended.
+    # Seeded: in one of a hundred runs the noise makes the target look out of reach before any stage is asked for.
     session = Session(people(), budget=1, bits=SeededBits(1), simulation=True)
     book = session.ledger
     extend = type(book).extend

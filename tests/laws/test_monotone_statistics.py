@@ -1,0 +1,82 @@
+"""Prices of statistics: a larger cap changes no bill once the target is met, and a looser target never costs more.
+
+Noise differs from run to run, so means over seeds are compared. Bills of one question spread by about a third, and the means
+of sixteen of them by a twelfth; the tolerance of two fifths is five times that. A run that burns its cap would show.
+"""
+
+import itertools
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from expost import Dataset, stats
+from expost.core import PlanContext
+from expost.noise import SeededBits
+
+SEEDS = 16
+TOLERANCE = 1.4
+ROWS = 6_000
+
+
+def people(unit: str) -> Dataset:
+    rng = np.random.default_rng(3)
+    table = pa.table(
+        {
+            "id": rng.integers(0, ROWS // 3, ROWS),
+            "pay": np.clip(rng.normal(300, 120, ROWS), 0, 1000).round(),
+            "age": rng.integers(18, 90, ROWS),
+            "city": rng.choice(["Bern", "Oslo", "Rome"], ROWS, p=[0.2, 0.3, 0.5]),
+        }
+    )
+    by_id = {"unit": "id", "max_rows_per_unit": 5} if unit == "id" else {}
+    bounds, categories = {"pay": (0, 1000), "age": (0, 100)}, {"city": ["Bern", "Oslo", "Rome"]}
+    return Dataset(table, name="people", bounds=bounds, categories=categories, **by_id)
+
+
+DATA = {unit: people(unit) for unit in ("row", "id")}
+QUESTIONS = {
+    "count": (lambda **terms: stats.Count(**terms), ["2%", "5%", "20%", "50%"]),
+    "counts": (lambda **terms: stats.Count(by="city", **terms), ["5%", "20%", "50%"]),
+    "sum": (lambda **terms: stats.Sum("pay", **terms), ["2%", "10%", "40%"]),
+    "mean": (lambda **terms: stats.Mean("pay", **terms), [10, 30, 100]),
+    "mean by city": (lambda **terms: stats.Mean("pay", by="city", **terms), ["5%", "10%", "30%"]),
+    "variance": (lambda **terms: stats.Variance("pay", **terms), ["10%", "30%"]),
+    "deviation": (lambda **terms: stats.StandardDeviation("pay", **terms), [20, 60]),
+    "covariance": (lambda **terms: stats.Covariance(["pay", "age"], **terms), [2000, 8000]),
+    "quantiles": (lambda **terms: stats.Quantiles("pay", [0.25, 0.5], levels=2, **terms), [40, 120]),
+}
+
+
+def mean_bill(build, unit: str, within, cap) -> float:
+    """Return the mean bill over the seeds; every run must meet its target."""
+    bills, data = [], DATA[unit]
+    plan = build(within=within, max_epsilon=cap).plan(data, PlanContext())
+    for seed in range(SEEDS):
+        sealed = plan.measure(data)
+        receipt = plan.climb(sealed, SeededBits(seed)).receipt
+        assert receipt.outcome.met
+        assert "groups not met" not in receipt.terms
+        bills.append(receipt.epsilon)
+    return float(np.mean(bills))
+
+
+@pytest.mark.parametrize("unit", DATA)
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_the_bill_does_not_depend_on_the_cap_once_it_is_met(name: str, unit: str) -> None:
+    build, tolerances = QUESTIONS[name]
+    base = mean_bill(build, unit, tolerances[-1], 200)
+
+    for factor in (6,):
+        other = mean_bill(build, unit, tolerances[-1], round(base * factor, 4))
+        assert base / TOLERANCE <= other <= base * TOLERANCE
+
+
+@pytest.mark.parametrize("unit", DATA)
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_a_looser_target_costs_no_more(name: str, unit: str) -> None:
+    build, tolerances = QUESTIONS[name]
+    bills = [mean_bill(build, unit, within, 400) for within in tolerances]
+
+    for tighter, looser in itertools.pairwise(bills):
+        assert looser <= tighter * TOLERANCE
