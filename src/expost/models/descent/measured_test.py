@@ -32,6 +32,9 @@ _CLEAR = 3.0  # deviations that separate a plateau from the target
 _STILL_TO_COME = 2.0  # what a curve still gains, over its slope: 1 if the gap is proportional to one over the parameter
 _FLAT_PHASES = 2  # phases in a row that must show the plateau
 _LEARNED = 60.0  # parameter times rows over the root of the model's size, from which on a plateau is believed
+_LAST_PHASES = 3  # of the schedule, that measure the model for a last time
+_MOST_AHEAD = 24  # phases that a plan looks ahead
+_BEST = 0.9  # surplus that a plan counts on at most, in errors allowed: all of them would be 1
 _COLUMNS = 3
 _TINY = 2.0**-60  # the parameter of a training whose first phases a crash lost
 
@@ -86,8 +89,8 @@ class MeasuredTest:
     """Measures the score on all rows after each phase, and tests models that look good enough.
 
     A phase is one Gaussian event. Its steps get most of it, and a noisy score of the model the rest. Once the curve of these
-    scores says that a test would pass as often as not, the next phase takes no steps: all of it measures the model again, and
-    that measurement alone decides. The first test may err with ``_FIRST_TEST`` of the failure probability, the next with as
+    scores says that a test would pass as often as not, the next phases take no steps: they measure the model again, and
+    the mean of these measurements alone decides. The first test may err with ``_FIRST_TEST`` of the failure probability, the next with as
     much of what is left, and so on. A curve that stays below the target ends the training after one last measurement, and
     so does the end of the schedule: the score that then holds has the failure probability that is left.
 
@@ -119,46 +122,71 @@ class MeasuredTest:
         self._learned = _LEARNED * math.sqrt(size) / self._rows
         self._failure = float(failure_probability)
         self._points: list[CurvePoint] = []
+        self._squares = np.array([float(phase.steps / phase.noise_multiplier**2) for phase in phases])
         self._trained, self._flat = 0.0, 0
-        self._tested, self._last = len(phases) == 1, False
+        self._left, self._last = 0, False  # phases of a test that are still to come; whether it is the last one
+        self._allowed = 0.0  # the probability with which the test may err
+        self._precision, self._sums = 0.0, np.zeros(2)  # its measurements so far, weighted by their precision
 
     def training_share(self, phase: int) -> Fraction:
         """Return the share of a phase that steps get: none in a phase that tests, except that a lone one does both."""
         if len(self._phases) == 1:
             return Fraction(1, 2)
-        return Fraction(0) if self._is_test(phase) else 1 - _WATCHED
-
-    def _is_test(self, phase: int) -> bool:
-        return self._tested or phase == len(self._phases) - 1
+        return Fraction(0) if self._left else 1 - _WATCHED
 
     def judge_model(self, learner: MeasuredModel, phase: int) -> StopVerdict:
         """Measure the score; accept the model if this was a test and it passes."""
         steps, noise = self._phases[phase].divide(self.training_share(phase))
         assert noise is not None
         stream = GaussianStream(noise, self._scale.sensitivity, size=2, releases=1, bits=self._bits)
-        excess, count = (float(each) for each in stream.release(learner.measured_score(self.rule, self._scale)))
+        released = stream.release(learner.measured_score(self.rule, self._scale)).astype(np.float64)
         deviation = math.sqrt(stream.variance)
         if steps is not None:
             self._trained += float(steps.steps / steps.noise_multiplier**2)
         unit = self._scale.score * self.rule.allowed * self._rows
-        self._points.append(CurvePoint(math.log(max(self._trained, _TINY)) / 2, excess / unit, deviation / unit))
-        score = self.rule.score_at(excess / (self._scale.score * self._rows))
-        if not self._is_test(phase):
+        self._points.append(CurvePoint(math.log(max(self._trained, _TINY)) / 2, released[0] / unit, deviation / unit))
+        if phase == len(self._phases) - 1:  # nothing is left to go on with
+            self._start_test(1, last=True)
+        elif not self._left:
             self._plan_next(phase)
-            return StopVerdict(False, None, score, f"{self.rows} about")
-        ended = self._last or phase == len(self._phases) - 1
-        # The last measurement certifies a score whatever it is, so it has all that is left.
-        allowed = self._failure * (1.0 if ended else _FIRST_TEST)
-        self._failure -= allowed
-        # Half of what the last one may err with is for the number of rows.
-        margin = -float(ndtri(allowed / 2 if ended else allowed)) * deviation + 1.0
-        passed = excess >= margin
-        certified = None
-        if ended and not passed:
-            rows = (count - margin) / self._scale.count
-            certified = self._certify(excess - margin, rows)
-        self._plan_next(phase)
-        return StopVerdict(passed, None, score, f"{self.rows} about", ended and not passed, certified)
+            return self._answer(released[0], False)
+        self._precision += deviation**-2
+        self._sums += released * deviation**-2
+        self._left -= 1
+        if self._left:
+            return self._answer(self._sums[0] / self._precision, False)
+        verdict = self._decide()
+        if not verdict.final:
+            self._plan_next(phase)
+        return verdict
+
+    def _answer(self, excess: float, passed: bool, ended: bool = False, certified: float | None = None) -> StopVerdict:
+        score = self.rule.score_at(excess / (self._scale.score * self._rows))
+        return StopVerdict(passed, None, score, f"{self.rows} about", ended, certified)
+
+    def _start_test(self, phases: int, *, last: bool) -> None:
+        """Begin a test of the model as it is: this many phases measure it, and their mean decides.
+
+        Its share of the failure probability is spent now. A test that is under way when it becomes the last one keeps its
+        measurements and may err with the rest as well.
+        """
+        if not self._left:
+            self._precision, self._sums, self._allowed = 0.0, np.zeros(2), 0.0
+        share = self._failure * (1.0 if last else _FIRST_TEST)
+        self._failure -= share
+        self._allowed += share
+        self._left, self._last = phases, last
+
+    def _decide(self) -> StopVerdict:
+        """Decide a test from the mean of its measurements."""
+        excess, count = self._sums / self._precision
+        deviation = self._precision**-0.5
+        # The last test certifies a score whatever it is: half of what it may err with is for the number of rows.
+        margin = -float(ndtri(self._allowed / 2 if self._last else self._allowed)) * deviation + 1.0
+        passed = bool(excess >= margin)
+        ended = self._last and not passed
+        certified = self._certify(excess - margin, (count - margin) / self._scale.count) if ended else None
+        return self._answer(excess, passed, ended, certified)
 
     def _certify(self, excess: float, rows: float) -> float | None:
         """Return the score that holds where the sum is at least ``excess`` and rows are at least ``rows``; None if few."""
@@ -168,22 +196,35 @@ class MeasuredTest:
         return self.rule.score_at(min(excess, 0.0) / (self._scale.score * rows))
 
     def _plan_next(self, phase: int) -> None:
-        """Decide whether the next phase is a test, and whether it is the last one."""
-        self._tested = self._last = False
-        if len(self._points) < _LEAST_POINTS or phase + 2 >= len(self._phases):
+        """Decide whether the next phase begins a test, and of how many phases.
+
+        Of all ways to train for some phases and then to measure for some, the one that passes soonest is followed, if the
+        score goes on as its curve does. A test begins where that way has no more training.
+        """
+        left = len(self._phases) - 1 - phase
+        if left <= min(_LAST_PHASES, len(self._phases) // 2):
+            self._start_test(left, last=True)  # the model as it is, for as good a certificate as the rest of the cap buys
+            return
+        if len(self._points) < _LEAST_POINTS:
             return
         curve = LearningCurve(self._points)
-        noise = self._phases[phase + 1].divide(Fraction(0))[1]
-        assert noise is not None
-        deviation = float(noise * self._scale.sensitivity.amount) / (
-            self._scale.score * self.rule.allowed * self._rows
-        )
+        ahead = self._squares[phase + 1 :][:_MOST_AHEAD]
+        total = np.concatenate([[0.0], np.cumsum(ahead)])
+        # By training phases (rows) and all phases (columns) until a test would be decided.
+        measured = np.maximum(total[None, :] - total[:, None], _TINY)
+        unit = self._scale.score * self.rule.allowed * self._rows
+        deviation = float(self._scale.sensitivity.amount) / unit / np.sqrt(measured)
         needed = -float(ndtri(self._failure * _FIRST_TEST)) * deviation
-        self._tested = curve.value >= needed and needed <= _POWERED
-        believed = math.sqrt(self._trained) >= self._learned and needed <= _POWERED
+        gain = max(curve.slope, 0.0) / 2 * np.log1p(total / (self._trained + _TINY))
+        passes = (np.minimum(curve.value + gain[:, None], _BEST) >= needed) & (needed <= _POWERED)
+        reached = np.flatnonzero(passes.any(axis=0))
+        if len(reached) and passes[0, reached[0]]:
+            self._start_test(int(reached[0]), last=False)
+            return
+        believed = math.sqrt(self._trained) >= self._learned and needed[0, 1] <= _POWERED
         self._flat = self._flat + 1 if believed and curve.hopeless else 0
         if self._flat >= _FLAT_PHASES:
-            self._tested = self._last = True
+            self._start_test(1, last=True)
 
     def recall_verdict(self, verdict: StopVerdict, learner: MeasuredModel, phase: int) -> StopVerdict:
         """Return the recorded answer: a second measurement would cost again."""
@@ -194,12 +235,14 @@ class MeasuredTest:
         curve = np.full((len(self._phases), _COLUMNS), np.nan)
         for row, point in zip(curve, self._points, strict=False):
             row[:] = point.place, point.surplus, point.deviation
-        state = [len(self._points), self._trained, self._flat, self._failure, self._tested, self._last]
-        return {"measured scores": curve, "measured test": np.array(state, np.float64)}
+        state = [len(self._points), self._trained, self._flat, self._failure]
+        test = [self._left, self._last, self._allowed, self._precision, *self._sums]
+        return {"measured scores": curve, "measured test": np.array([*state, *test], np.float64)}
 
     def restore_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from a state. A measurement that a crash lost is paid for and was not seen."""
-        count, trained, flat, failure, tested, last = (float(each) for each in state["measured test"])
+        count, trained, flat, failure, left, last, allowed, precision, *sums = map(float, state["measured test"])
         self._points = [CurvePoint(*map(float, row)) for row in state["measured scores"][: int(count)]]
         self._trained, self._flat, self._failure = trained, int(flat), failure
-        self._tested, self._last = bool(tested), bool(last)
+        self._left, self._last, self._allowed = int(left), bool(last), allowed
+        self._precision, self._sums = precision, np.array(sums)

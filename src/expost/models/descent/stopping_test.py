@@ -16,7 +16,7 @@ from expost.models.descent.score_head import LARGEST_ERROR, Head
 from expost.noise import BitSource, Crossing, ReducedAboveThreshold
 from expost.noise.rising_threshold import RenewedThreshold
 
-__all__ = ["MeasureScale", "PublicTest", "ScoreRule", "ScoredModel", "StopTest", "StopVerdict", "ValidationTest"]
+__all__ = ["MeasureScale", "PublicTest", "ScoreRule", "ScoredModel", "SeparateTest", "StopTest", "StopVerdict", "ValidationTest"]
 
 _ERROR_UNITS = 1 << 12  # grid units of the largest squared error
 _FINE = 1 << 12  # lattice units, at least, that one row can move a measured score
@@ -167,7 +167,7 @@ class StopTest(Protocol):
     def restore_state(self, state: Mapping[str, NDArray[Any]]) -> None: ...
 
 
-class _SeparateTest:
+class SeparateTest:
     """A test of rows that no step reads: steps get all of a phase, and no checkpoint keeps any of it."""
 
     def training_share(self, phase: int) -> Fraction:
@@ -180,7 +180,7 @@ class _SeparateTest:
         return None
 
 
-class ValidationTest(_SeparateTest):
+class ValidationTest(SeparateTest):
     """Tests after each phase whether the score is reached, at the privacy level that the phase has reached anyway.
 
     Training and validation rows are disjoint: one row pays for the gradients or for the test, never for both. So the
@@ -280,7 +280,7 @@ class ValidationTest(_SeparateTest):
         return min(1.0, (self.rule.pass_mark + self.estimate_excess(gap, rung) / rows) / self.rule.span)
 
 
-class PublicTest(_SeparateTest):
+class PublicTest(SeparateTest):
     """Tests the score on public rows: exact and free, since it reads a private model and no private row.
 
     Its answers are a function of released sums and of rows that are the same for both neighbors, so they cost nothing
