@@ -40,7 +40,7 @@ def plan_measured_ladder(
     """
     first = min(max(_FIRST_ROWS / rows, _LEAST_FIRST), _LARGEST_FIRST)
     small = largest_mu(float(cap * _CAP_LEVELS), float(delta) / _WEIGHT_DIGITS)
-    start = math.floor(math.log(min(first, small)) / math.log(_GROWTH))
+    start = math.floor(math.log(min(first, max(small, _LEAST_FIRST))) / math.log(_GROWTH))
     phases, prices = _price_levels(batches, start, rows, steps, delta, accountant)
     kept = [number for number, price in enumerate(prices.epsilons) if price <= cap]
     if not kept:
@@ -69,7 +69,8 @@ def _price_levels(
         weights.append(Fraction(round(_WEIGHT_DIGITS * max(_LEAST_WEIGHT, 1 / (1 + distance**2)))))
     schedule = Schedule(batches, tuple(phases))
     prices = price_stops(schedule.phase_events, delta, accountant=accountant, weights=tuple(weights))
-    if prices.epsilons[0] >= _LEAST_PRICE:
+    free = sum(price < _LEAST_PRICE for price in prices.epsilons)
+    if not free:
         return schedule.phases, prices
-    # A large delta: the first levels are free. They are left out, because a bill of zero is no bill of a release.
-    return _price_levels(batches, start + 1, rows, steps, delta, accountant)
+    # At a large delta the first levels have prices near zero, which no account should show for a release. Leave them out.
+    return _price_levels(batches, start + free, rows, steps, delta, accountant)

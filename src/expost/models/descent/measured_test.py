@@ -203,7 +203,9 @@ class MeasuredTest:
         """
         left = len(self._phases) - 1 - phase
         if left <= min(_LAST_PHASES, len(self._phases) // 2):
-            self._start_test(left, last=True)  # the model as it is, for as good a certificate as the rest of the cap buys
+            self._start_test(
+                left, last=True
+            )  # the model as it is, for as good a certificate as the rest of the cap buys
             return
         if len(self._points) < _LEAST_POINTS:
             return

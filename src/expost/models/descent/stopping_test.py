@@ -16,7 +16,16 @@ from expost.models.descent.score_head import LARGEST_ERROR, Head
 from expost.noise import BitSource, Crossing, ReducedAboveThreshold
 from expost.noise.rising_threshold import RenewedThreshold
 
-__all__ = ["MeasureScale", "PublicTest", "ScoreRule", "ScoredModel", "SeparateTest", "StopTest", "StopVerdict", "ValidationTest"]
+__all__ = [
+    "MeasureScale",
+    "PublicTest",
+    "ScoreRule",
+    "ScoredModel",
+    "SeparateTest",
+    "StopTest",
+    "StopVerdict",
+    "ValidationTest",
+]
 
 _ERROR_UNITS = 1 << 12  # grid units of the largest squared error
 _FINE = 1 << 12  # lattice units, at least, that one row can move a measured score

@@ -242,7 +242,6 @@ class TrainingPlan:
             citations=_CITATIONS if test is None else (*_CITATIONS, test.citation),
         )
 
-
     def _explain_end(self, trained: Trained, phases: int) -> str:
         """Return why a training ended without reaching its score."""
         if trained.phase + 1 == phases:
