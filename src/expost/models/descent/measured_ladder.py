@@ -6,6 +6,7 @@ import math
 from fractions import Fraction
 from functools import lru_cache
 
+from expost.accounting import GaussianEvent, Repeat
 from expost.core import BudgetExceeded
 from expost.models.descent.stopping_price import PriceList, price_stops
 from expost.models.descent.training_schedule import Batches, Phase, Schedule, round_noise
@@ -41,7 +42,7 @@ def plan_measured_ladder(
     first = min(max(_FIRST_ROWS / rows, _LEAST_FIRST), _LARGEST_FIRST)
     small = largest_mu(float(cap * _CAP_LEVELS), float(delta) / _WEIGHT_DIGITS)
     start = math.floor(math.log(min(first, max(small, _LEAST_FIRST))) / math.log(_GROWTH))
-    phases, prices = _price_levels(batches, start, rows, steps, delta, accountant)
+    phases, prices = _price_levels(start, rows, steps, delta, accountant)
     kept = [number for number, price in enumerate(prices.epsilons) if price <= cap]
     if not kept:
         raise BudgetExceeded(
@@ -55,7 +56,7 @@ def plan_measured_ladder(
 
 @lru_cache(maxsize=64)
 def _price_levels(
-    batches: Batches, start: int, rows: int, steps: int, delta: Fraction, accountant: str
+    start: int, rows: int, steps: int, delta: Fraction, accountant: str
 ) -> tuple[tuple[Phase, ...], PriceList]:
     """Return all phases from a level of the fixed grid to its top, with their prices."""
     stop = math.ceil(math.log(_TOP) / math.log(_GROWTH))
@@ -67,10 +68,11 @@ def _price_levels(
         phases.append(phase)
         distance = math.log(level * rows / _USUAL_ROWS) / _SPREAD
         weights.append(Fraction(round(_WEIGHT_DIGITS * max(_LEAST_WEIGHT, 1 / (1 + distance**2)))))
-    schedule = Schedule(batches, tuple(phases))
-    prices = price_stops(schedule.phase_events, delta, accountant=accountant, weights=tuple(weights))
+    # Every step sees all rows.
+    events = [Repeat(GaussianEvent(phase.noise_multiplier), phase.steps) for phase in phases]
+    prices = price_stops(events, delta, accountant=accountant, weights=tuple(weights))
     free = sum(price < _LEAST_PRICE for price in prices.epsilons)
     if not free:
-        return schedule.phases, prices
+        return tuple(phases), prices
     # At a large delta the first levels have prices near zero, which no account should show for a release. Leave them out.
-    return _price_levels(batches, start + free, rows, steps, delta, accountant)
+    return _price_levels(start + free, rows, steps, delta, accountant)

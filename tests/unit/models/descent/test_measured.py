@@ -1,6 +1,7 @@
 """A score that is measured on all rows: what it costs, what it promises, when it ends, and how it continues."""
 
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -77,7 +78,7 @@ def test_one_row_moves_score_and_count_by_the_sensitivity_at_most(numeric: bool,
     targets = small.labels.astype(np.float64) * 2 - 1 if numeric else small.labels
     if numeric:
         problem = type(problem)(problem.grid, Squared(), problem.clip, problem.rule)
-    weights = rng.normal(size=(1, problem.grid.columns)) / problem.grid.unit
+    weights = 100 * rng.normal(size=(1, problem.grid.columns))
 
     def measured(rows: slice) -> np.ndarray:
         learner = problem.table(small.features[rows], targets[rows]).learner(slice(None), None)
@@ -93,7 +94,7 @@ def test_a_larger_cap_changes_no_earlier_price() -> None:
     terms: dict[str, Any] = {"rows": 30_000, "steps": 4, "delta": DELTA, "accountant": "auto"}
     lists = [plan_measured_ladder(Full(30_000), cap=Fraction(cap), **terms) for cap in ("0.1", "0.5", "2", "1000")]
 
-    for (less, cheap), (more, dear) in zip(lists, lists[1:], strict=False):
+    for (less, cheap), (more, dear) in pairwise(lists):
         assert less.phases == more.phases[: len(less.phases)]
         assert cheap.epsilons == dear.epsilons[: len(cheap.epsilons)] and len(cheap.epsilons) < len(dear.epsilons)
     assert lists[0][1].cap.epsilon <= Fraction(1, 10)
@@ -177,7 +178,7 @@ def test_labels_that_mean_nothing_do_not_use_up_the_cap() -> None:
         score=("accuracy", 0.9), classes=[0, 1], rows=8000, feature_bound=3.5, max_epsilon=4.0, simulation_seed=1
     )
 
-    with pytest.raises(TargetNotMet, match="out of reach.*the model reaches 0") as raised:
+    with pytest.raises(TargetNotMet, match=r"out of reach.*the model reaches 0") as raised:
         model.fit(features, labels)
 
     receipt = raised.value.receipt
