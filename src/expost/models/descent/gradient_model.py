@@ -89,7 +89,8 @@ class PrivateGradientModel(PrivateEstimator):
     ----------
     score : (str, number), optional
         The accuracy to reach: ``("accuracy", 0.95)`` of a classifier, ``("rmse", 0.1)`` of a regression. Training stops as
-        soon as a private test on rows held out passes, at a bill of at most ``max_epsilon``. Give exactly one of
+        soon as a private test passes, at a bill of at most ``max_epsilon``. The test is on all rows of the table, or on rows
+        held out if ``validation_share``, ``phases``, ``noise_multiplier`` or sampled batches are given. Give exactly one of
         ``score``, ``epsilon`` and ``noise_multiplier``, or ``score`` with ``noise_multiplier``.
     epsilon : float, optional
         Train at this privacy level; the noise is calibrated to it.
@@ -115,14 +116,16 @@ class PrivateGradientModel(PrivateEstimator):
     batch_size : int, optional
         Expected number of rows of a batch. Default: a sixteenth of the rows.
     steps : int, optional
-        Number of steps. Default: 100, or 40 Newton steps if no score is asked.
+        Number of steps. Default: 100, or 40 Newton steps if no score is asked. Where a score is tested on all
+        rows, each phase takes a 25th of them.
     phases : int, optional
         Number of possible stops on the way to a score. Default: from the first useful price and the cap.
     solver : {"gradient", "newton"}, default "gradient"
         ``"newton"`` releases curvatures with the gradients, at the same price, and takes Newton steps.
         At most 511 columns.
     validation_share : float, optional
-        Share of the rows held out to test the score. Default: chosen from public numbers, 0.02 to 0.2.
+        Share of the rows held out to test the score. Default: none, the score is tested on all rows; where batches are
+        sampled, noise is given or phases are, chosen from public numbers, 0.02 to 0.2.
     clip : float, optional
         The largest Euclidean norm of a row's gradient. Default: 0.3 times ``feature_bound``.
     learning_rate : float, optional

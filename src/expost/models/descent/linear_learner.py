@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from expost.models.descent.clipped_gradient import ClippedGradient, CurvedGradie
 from expost.models.descent.descent_rule import Descent, DescentRule, Stride
 from expost.models.descent.feature_grid import FeatureGrid, GridRows, Index
 from expost.models.descent.score_head import Head, Squared, count_metrics, row_numbers
-from expost.models.descent.stopping_test import ScoreRule
+from expost.models.descent.stopping_test import MeasureScale, ScoreRule
 from expost.models.descent.training_schedule import Phase, Schedule
 from expost.models.descent.training_watch import Watch, WatchTally
 
@@ -30,9 +30,11 @@ __all__ = [
 ]
 
 Floats = NDArray[np.float64]
+Lattice = TypeVar("Lattice")
 GridTable = tuple[GridRows, NDArray[Any]]
 
 _CHUNK = 1 << 13  # rows scored at a time
+_SPARE_BITS = 8  # of noise beyond 32 bits
 _BEARABLE = 2.0  # how far the noise of one Newton step may move a score
 # Deviations per root of the columns that hide an eigenvalue. Found by search: 0.5 and 2 were each worse somewhere.
 _HIDDEN = 1.0
@@ -110,6 +112,11 @@ class LinearLearner:
         return len(self._training[0])
 
     @property
+    def weights(self) -> int:
+        """Return the number of weights of the model."""
+        return self._descent.weights.size
+
+    @property
     def stride(self) -> Stride:
         """Return the steps of the open phase, which follow from public numbers."""
         return self._stride
@@ -117,7 +124,8 @@ class LinearLearner:
     def open(self, phase: Phase, expected_size: float) -> Sensitivity:
         """Begin a phase: choose the finest lattice and the longest steps that its noise allows."""
         multiplier, length = float(phase.noise_multiplier), math.sqrt(self._grid.longest) / self._grid.unit
-        self._gradient = ClippedGradient(self._grid, self._head, self._clip, multiplier, expected_size)
+        terms = (self._grid, self._head, self._clip, multiplier, expected_size)
+        self._gradient = _with_spare_bits(lambda spare: ClippedGradient(*terms, spare_bits=spare))
         self._scale = 1 / (self._gradient.unit * expected_size)
         self._stride = self._descent.rule.find_stride(
             noise=multiplier * self._clip / expected_size,
@@ -157,12 +165,21 @@ class LinearLearner:
 
     def score(self, rule: ScoreRule, margin: int) -> Sealed:
         assert self._validation is not None
-        rows, targets = self._validation
-        weights, total = self._descent.result, -margin
+        return Sealed(self._sum_score(rule, *self._validation) - margin, rule.sensitivity)
+
+    def _sum_score(self, rule: ScoreRule, rows: GridRows, targets: NDArray[Any]) -> int:
+        """Return the exact sum of a score over rows."""
+        weights, total = self._descent.result, 0
         for start in range(0, len(rows), _CHUNK):
             part = slice(start, min(start + _CHUNK, len(rows)))
             total += rule.total(self._head, grid_scores(rows.integers()[part], weights, self._grid), targets[part])
-        return Sealed(total, rule.sensitivity)
+        return total
+
+    def measured_score(self, rule: ScoreRule, scale: MeasureScale) -> Sealed:
+        """Return the score of all training rows and their number, each in its lattice units, sealed."""
+        rows, targets = self._training
+        total = self._sum_score(rule, rows, targets)
+        return Sealed(np.array([scale.score * total, scale.count * len(rows)], np.int64), scale.sensitivity)
 
     def public_score(self, rule: ScoreRule, rows: tuple[Any, NDArray[Any]]) -> int:
         features, targets = rows
@@ -212,7 +229,8 @@ class NewtonLearner(LinearLearner):
     def open(self, phase: Phase, expected_size: float) -> Sensitivity:
         """Begin a phase: choose the finest lattice that its noise allows."""
         multiplier = float(phase.noise_multiplier)
-        self._curved = CurvedGradient(self._grid, self._curved_head, self._clip, multiplier)
+        terms = (self._grid, self._curved_head, self._clip, multiplier)
+        self._curved = _with_spare_bits(lambda spare: CurvedGradient(*terms, spare_bits=spare))
         self._expected_size = expected_size
         self._deviation = multiplier * float(self._curved.sensitivity.amount)
         return self._curved.sensitivity
@@ -252,6 +270,18 @@ class NewtonLearner(LinearLearner):
         super().restore_state(state)
         self._curvature = np.array(state[_NEWTON_STATE[0]])
         self._precision = float(state[_NEWTON_STATE[1]][0])
+
+
+def _with_spare_bits(make: Callable[[int], Lattice]) -> Lattice:
+    """Return a lattice whose noise fits 32 bits or, where it is too large for that, one of 40 bits, which is slower.
+
+    The wider one is exact as well (docs/proofs/tabular-models.md, Lemma 2). The first levels of a training to a score have
+    noise that large if it has many columns or classes.
+    """
+    try:
+        return make(0)
+    except InvalidRequest:
+        return make(_SPARE_BITS)
 
 
 _SOLVERS: dict[str, type[LinearLearner]] = {"gradient": LinearLearner, "newton": NewtonLearner}

@@ -74,19 +74,25 @@ def check_accountant(name: object) -> None:
 
 
 def price_stops(
-    phases: Phases, delta: Fraction, *, accountant: str = "auto", bins: int = _BINS, expected: float | None = None
+    phases: Phases,
+    delta: Fraction,
+    *,
+    accountant: str = "auto",
+    bins: int = _BINS,
+    expected: float | None = None,
+    weights: tuple[Fraction, ...] | None = None,
 ) -> PriceList:
     """Return the price of stopping after each phase, each phase an event.
 
     Loss distributions have ``bins`` bins up to the ``expected`` largest price. Both change how tight prices are, not
-    that they hold.
+    that they hold. ``weights`` are public and positive, one per stop: shares of delta are proportional to them.
 
     >>> from expost.accounting import Repeat
     >>> prices = price_stops([Repeat(GaussianEvent(20), 10)] * 2, Fraction(1, 10**6))
     >>> [round(float(epsilon), 3) for epsilon in prices.epsilons]
     [0.685, 0.959]
     """
-    found = _price_stops(_Stops(tuple(phases), delta, accountant, bins, expected))
+    found = _price_stops(_Stops(tuple(phases), delta, accountant, bins, expected, weights=weights))
     if not all(map(math.isfinite, found.epsilons)):
         raise InvalidRequest(
             "Expected steps, noise and delta that the accountant can price",
@@ -123,6 +129,7 @@ class _Stops:
     bins: int = _BINS
     expected: float | None = None
     every: bool = True
+    weights: tuple[Fraction, ...] | None = None
 
     def shares(self, overlap: float = 1.0) -> list[Fraction]:
         """Return the share of delta of each possible stop, times a factor for how far stops overlap.
@@ -131,7 +138,8 @@ class _Stops:
         early one, and the last price is what is held and what the noise is calibrated to: these get up to twice as much.
         """
         stops = len(self.phases)
-        weights = [*(stops + 2 * min(number, stops - 1 - number) for number in range(stops - 1)), 2 * stops]
+        usual = [*(stops + 2 * min(number, stops - 1 - number) for number in range(stops - 1)), 2 * stops]
+        weights = usual if self.weights is None else self.weights
         shares = [self.delta * weight * Fraction(overlap) / sum(weights) for weight in weights]
         return shares if self.every else shares[-1:]
 

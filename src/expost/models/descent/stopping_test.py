@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Protocol
@@ -15,9 +16,19 @@ from expost.models.descent.score_head import LARGEST_ERROR, Head
 from expost.noise import BitSource, Crossing, ReducedAboveThreshold
 from expost.noise.rising_threshold import RenewedThreshold
 
-__all__ = ["PublicTest", "ScoreRule", "ScoredModel", "StopTest", "StopVerdict", "ValidationTest"]
+__all__ = [
+    "MeasureScale",
+    "PublicTest",
+    "ScoreRule",
+    "ScoredModel",
+    "SeparateTest",
+    "StopTest",
+    "StopVerdict",
+    "ValidationTest",
+]
 
 _ERROR_UNITS = 1 << 12  # grid units of the largest squared error
+_FINE = 1 << 12  # lattice units, at least, that one row can move a measured score
 # Share of a level for noise that is kept on the threshold. That noise and the margins add up to least at 1/4 to 1/3.
 _KEPT_SHARE = Fraction(3, 10)
 # Fresh noise may hide this factor more than kept noise before the latter is used: with fresh noise every rung is another
@@ -37,6 +48,8 @@ class ScoreRule:
     measure: Measure
     pass_mark: int
     span: int
+    unit: float = 1.0
+    """What a model's score of 1 is in the target's own units."""
 
     @classmethod
     def of(cls, target: Target, *, scale: float = 1.0) -> ScoreRule:
@@ -50,7 +63,7 @@ class ScoreRule:
             mark = math.floor((float(target.tolerance) / scale / LARGEST_ERROR) ** 2 * _ERROR_UNITS)
             if not 0 < mark < _ERROR_UNITS:
                 raise InvalidRequest("Expected an rmse well inside the target's bounds", do="Pass another")
-            return cls(target.measure, mark, _ERROR_UNITS)
+            return cls(target.measure, mark, _ERROR_UNITS, scale)
         raise InvalidRequest("Expected a score of accuracy or rmse", got=target.measure.value, do="Name one of them")
 
     @property
@@ -58,6 +71,17 @@ class ScoreRule:
         """Return how far one row can move the sum: the longer side of its interval."""
         # docs/proofs/sgd-validation.md, Queries: a row's interval is [-pass_mark, span - pass_mark], or its mirror image.
         return Sensitivity(max(self.pass_mark, self.span - self.pass_mark), Norm.L1, Adjacency.ADD_REMOVE)
+
+    @property
+    def allowed(self) -> int:
+        """Return the errors that the score allows, per row and in the units of the sum."""
+        return self.span - self.pass_mark if self.measure is Measure.ACCURACY else self.pass_mark
+
+    def score_at(self, excess: float) -> float:
+        """Return the score at which the sum has this mean over rows, in the target's own units."""
+        if self.measure is Measure.ACCURACY:
+            return min(max((self.pass_mark + excess) / self.span, 0.0), 1.0)
+        return math.sqrt(max(self.pass_mark - excess, 0.0) / self.span) * LARGEST_ERROR * self.unit
 
     def total(self, head: Head, scores: NDArray[np.float64], targets: NDArray[Any]) -> int:
         """Return the exact sum over rows."""
@@ -74,16 +98,46 @@ class ScoreRule:
 
 
 @dataclass(frozen=True)
+class MeasureScale:
+    """Lattice units of a measured score and of the number of rows, which are released as one vector.
+
+    Adjacency: add/remove of one row.
+    Sensitivity: L2, of both entries together: a row moves the score's sum by at most ``rule.sensitivity``, the count by 1.
+    """
+
+    score: int
+    count: int
+    sensitivity: Sensitivity
+
+    @classmethod
+    def of(cls, rule: ScoreRule) -> MeasureScale:
+        """Return a lattice that is fine compared with the noise, and a count of a tenth of the score's squared length."""
+        most = int(rule.sensitivity.amount)
+        score = max(1, -(-_FINE // most))
+        count = score * most * 3 // 10
+        return cls(score, count, Sensitivity.from_square((score * most) ** 2 + count**2))
+
+
+@dataclass(frozen=True)
 class StopVerdict:
     """A test's answer after a phase. It is private, or about public rows, so it may be shown.
 
-    ``gap`` is the released gap of a private test that passed; ``score`` is what is known of the score by then.
+    ``gap`` is the released gap of a private test that passed; ``score`` is what is known of the score by then. ``ended``
+    is whether the training should end without having passed, because the score is out of reach or nothing is left to
+    spend; ``certified`` is then the score that holds all the same.
     """
 
     passed: bool
     gap: int | None = None
     score: float | None = None
     rows: str = "rows"
+    ended: bool = False
+    certified: float | None = None
+
+    @property
+    def final(self) -> bool:
+        """Return whether the training ends with this answer."""
+        return self.passed or self.ended
 
     def __str__(self) -> str:
         text = "target reached" if self.passed else "target not reached yet"
@@ -110,13 +164,32 @@ class StopTest(Protocol):
     @property
     def spent(self) -> Fraction: ...  # what the answers so far cost a row that is tested
 
-    def judge_model(self, learner: ScoredModel, phase: int) -> StopVerdict: ...
+    def training_share(self, phase: int) -> Fraction:
+        """Return the share of what a phase spends that its steps get; the rest is for the test."""
 
-    def recall_verdict(self, verdict: StopVerdict, learner: ScoredModel, phase: int) -> StopVerdict:
+    def judge_model(self, learner: Any, phase: int) -> StopVerdict: ...
+
+    def recall_verdict(self, verdict: StopVerdict, learner: Any, phase: int) -> StopVerdict:
         """Return the answer of a training that was interrupted after it passed."""
 
+    def copy_state(self) -> dict[str, NDArray[Any]]: ...  # what a checkpoint must keep of it
+    def restore_state(self, state: Mapping[str, NDArray[Any]]) -> None: ...
 
-class ValidationTest:
+
+class SeparateTest:
+    """A test of rows that no step reads: steps get all of a phase, and no checkpoint keeps any of it."""
+
+    def training_share(self, phase: int) -> Fraction:
+        return Fraction(1)
+
+    def copy_state(self) -> dict[str, NDArray[Any]]:
+        return {}
+
+    def restore_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        return None
+
+
+class ValidationTest(SeparateTest):
     """Tests after each phase whether the score is reached, at the privacy level that the phase has reached anyway.
 
     Training and validation rows are disjoint: one row pays for the gradients or for the test, never for both. So the
@@ -216,7 +289,7 @@ class ValidationTest:
         return min(1.0, (self.rule.pass_mark + self.estimate_excess(gap, rung) / rows) / self.rule.span)
 
 
-class PublicTest:
+class PublicTest(SeparateTest):
     """Tests the score on public rows: exact and free, since it reads a private model and no private row.
 
     Its answers are a function of released sums and of rows that are the same for both neighbors, so they cost nothing

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any, Protocol
 
 import numpy as np
@@ -146,17 +147,19 @@ class Trainer:
         parts = cut_stretches(self._schedule)
         if start.arrays:
             self._learner.restore_state(start.arrays)
+            if self._test is not None:
+                self._test.restore_state(start.arrays)
         # A stretch that was begun and not finished is paid for, and its noise may have been seen: continue after it.
         self._steps = sum(part.steps for part in parts[: start.begun])
         phase, now = parts[max(start.begun - 1, 0)].phase, start
         batches = self._schedule.batches.draw_batch(self._learner.rows, self._bits)
         interrupted = False
-        if self._test is not None and start.verdict is not None and start.verdict.passed:
+        if self._test is not None and start.verdict is not None and start.verdict.final:
             self._verdict = self._test.recall_verdict(start.verdict, self._learner, phase)
         with self._progress:
             try:
                 for number in range(start.begun, len(parts)):
-                    if self._verdict and self._verdict.passed:
+                    if self._verdict and self._verdict.final:
                         break
                     if parts[number].phase != phase:
                         phase = parts[number].phase
@@ -166,7 +169,7 @@ class Trainer:
                     if self._save:
                         self._save(now)
                     self._run_stretch(parts[number], batches)
-                    now = replace(now, finished=number + 1, arrays=self._learner.copy_state())
+                    now = replace(now, finished=number + 1, arrays=self._copy_state())
                     if self._test is not None and parts[number].last:
                         self._judge_phase(self._test, phase, now)
             except KeyboardInterrupt:
@@ -176,6 +179,8 @@ class Trainer:
 
     def _run_stretch(self, part: Stretch, batches: Iterator[Index]) -> None:
         stream = self._open_phase(part.phase)
+        if stream is None:  # the whole phase measures the score of the model as it is
+            return
         for _ in range(part.steps):
             # Every batch takes the same path, the empty one too: skipping it would reveal that it was empty.
             noisy = stream.release(self._learner.measure(next(batches)))
@@ -192,8 +197,12 @@ class Trainer:
         """
         self._verdict = test.judge_model(self._learner, phase)
         if self._save:
-            self._save(replace(now, verdict=self._verdict))
+            self._save(replace(now, verdict=self._verdict, arrays=self._copy_state()))
         self._report_phase(phase)
+
+    def _copy_state(self) -> dict[str, NDArray[Any]]:
+        """Return what a checkpoint must keep of model and test."""
+        return self._learner.copy_state() | ({} if self._test is None else self._test.copy_state())
 
     def _report_phase(self, phase: int) -> None:
         """Show what is private by now: the price, the last reading, the last verdict."""
@@ -201,10 +210,13 @@ class Trainer:
         news = "; ".join(str(piece) for piece in (reading, self._verdict) if piece)
         self._progress.advance_steps(self._steps, self._schedule.steps, self._prices.epsilons[phase], news)
 
-    def _open_phase(self, phase: int) -> GaussianStream:
-        """Return the noise of a phase, opened once."""
+    def _open_phase(self, phase: int) -> GaussianStream | None:
+        """Return the noise of a phase, opened once; None if the phase has no steps."""
         if self._stream is None or self._stream[0] != phase:
-            terms = self._schedule.phases[phase]
+            share = Fraction(1) if self._test is None else self._test.training_share(phase)
+            terms, _ = self._schedule.phases[phase].divide(share)
+            if terms is None:
+                return None
             if self._watching:
                 sensitivity = self._watching.open(terms)
             else:

@@ -11,6 +11,7 @@ from typing import Any
 from expost.core import BudgetExceeded, InvalidRequest, Measure, Target
 from expost.core.question_cap import read_cap
 from expost.core.rational import probability, rational
+from expost.models.descent.measured_ladder import plan_measured_ladder
 from expost.models.descent.stopping_price import PriceList, check_accountant
 from expost.models.descent.training_schedule import Batches, Phase, Schedule, choose_batches
 from expost.noise.gaussian_stream import LARGEST_MULTIPLIER
@@ -34,6 +35,7 @@ _MOST_PHASES = 24
 # A test on public rows is free, so stops are closer, until their shares of delta cost more than that saves, and start
 # where the noise of a sum, a few over epsilon, is a hundredth of the rows. On MNIST 1.1 and 1.15 were equal, 1.25 worse.
 _FREE_GROWTH, _MOST_FREE_PHASES, _FREE_SPREAD, _FREE_LEEWAY = 1.15, 32, 64, 900
+_PHASES_PER_STEPS = 25  # phases that the steps of a training are divided among, where a score is measured on all rows
 _WORK = 1 << 25  # feature values that a step may read before batches are sampled
 _LARGEST_SHARE, _SMALLEST_SHARE = Fraction(1, 5), Fraction(1, 50)  # of the rows that are held out for a test
 _HELD_OUT_ERRORS = 12.5  # share held out, squared, times epsilon times all errors allowed; see validation_part
@@ -47,6 +49,8 @@ class TrainingCourse:
     prices: PriceList
     target: Target | None
     validation_share: Fraction
+    measured: bool = False
+    """Whether the score is measured on all rows, so that none are held out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +134,16 @@ class TrainingOrder:
         delta = probability(self.delta, "delta")
         share, target = self.validation_part(), self._read_target()
         batches = self.draw_from(share)
+        if target is not None and self.measures_all_rows:
+            schedule, prices = plan_measured_ladder(
+                batches,
+                rows=batches.rows,
+                steps=max(1, round(self.steps / _PHASES_PER_STEPS)),
+                cap=read_cap(self.max_epsilon),
+                delta=delta,
+                accountant=self.accountant,
+            )
+            return TrainingCourse(schedule, prices, target, share, measured=True)
         if target is not None:
             schedule, prices = self._plan_ladder(batches, delta, target, share)
             return TrainingCourse(schedule, prices, target, share)
@@ -155,7 +169,7 @@ class TrainingOrder:
         errors allowed, f (1 - accuracy) of the rows. The sum of both losses is least at a square root. Epsilon is not
         known yet: an eighth of the cap is assumed, or half of it where prices start at a quarter of the cap.
         """
-        if self.score is None or self.public_test:
+        if self.score is None or self.public_test or self.measures_all_rows:
             return Fraction(0)
         if self.validation_share is not None:
             return probability(self.validation_share, "validation_share")
@@ -165,6 +179,21 @@ class TrainingOrder:
         expected = cap / (2 if self._even_noise else 8)
         wanted = math.sqrt(_HELD_OUT_ERRORS / float(expected * self.rows * (1 - target.tolerance)))
         return max(_SMALLEST_SHARE, min(_LARGEST_SHARE, Fraction(round(100 * min(wanted, 1.0)), 100)))
+
+    @property
+    def measures_all_rows(self) -> bool:
+        """Return whether the score is measured on all rows, by Gaussian releases that share a phase with its steps.
+
+        Every step then sees all rows. Where batches are sampled, noise is the same in all phases, or the caller chooses
+        phases or rows to hold out, the test is on rows held out.
+        """
+        held_out = self.validation_share is not None or self.phases is not None or self.public_test
+        return self.score is not None and self.samples_none and not held_out and not self._even_noise
+
+    @property
+    def samples_none(self) -> bool:
+        """Return whether all rows are in every batch unless there are too many."""
+        return self.batches == "full" or (self.batches == "auto" and self.batch_size is None)
 
     @property
     def _even_noise(self) -> bool:
@@ -190,7 +219,8 @@ class TrainingOrder:
         if self.batches != "auto":
             usual = min(self.usual_batch, rows) if self.usual_batch else max(1, rows // 16)
             return choose_batches(self.batches, rows=rows, batch_size=size or usual)
-        if size is None and rows * self.width <= _WORK:
+        # A measured score reads all rows anyway, and full batches cost least.
+        if size is None and (rows * self.width <= _WORK or self.measures_all_rows):
             return choose_batches("full", rows=rows, batch_size=rows)
         return choose_batches("poisson", rows=rows, batch_size=size or max(1, _WORK // self.width))
 

@@ -32,6 +32,7 @@ from expost.core import (
 from expost.data.row_identity import KEY_BITS, row_coins
 from expost.ledger import Ledger, Protected
 from expost.ledger.ledger_account import check_name
+from expost.models.descent.measured_test import MeasuredTest
 from expost.models.descent.stopping_price import PriceList
 from expost.models.descent.stopping_test import PublicTest, ScoreRule, StopTest, ValidationTest
 from expost.models.descent.trainer import Learner, Trained, Trainer, TrainingTable, cut_stretches
@@ -44,6 +45,8 @@ from expost.noise.bits import resolve_randomness
 from expost.noise.coin import sample_rows
 
 __all__ = ["TrainingPlan", "run_training", "train_resumably"]
+
+_PLANNED = ("schedule", "prices", "target", "validation_share", "measured")  # what a course decides
 
 _CITATIONS = (
     "ACG16, Algorithm 1",
@@ -63,7 +66,7 @@ class TrainingPlan:
     the gradients. Without a target the schedule runs to its end. With one, each row goes by a keyed coin of its content to a validation
     part (``validation_share`` of them), so that it goes there again after a restart, whatever the order of rows then;
     training stops after the first phase whose model passes a private test there. Or all rows are trained on and the test
-    is on ``public`` rows. ``start`` is the progress of an earlier run, ``save`` writes progress down.
+    is on ``public`` rows, or ``measured`` on all rows with noise. ``start`` is the progress of an earlier run, ``save`` writes progress down.
     """
 
     question: str
@@ -74,6 +77,7 @@ class TrainingPlan:
     rule: ScoreRule | None = None
     public: PublicTest | None = None
     validation_share: Fraction = Fraction(0)
+    measured: bool = False
     terms: Mapping[str, Any] = field(default_factory=dict)
     progress: Callable[[], Progress] | None = None
     watch: Watch | None = None
@@ -81,7 +85,7 @@ class TrainingPlan:
     save: Callable[[TrainingProgress], None] | None = None
 
     def __post_init__(self) -> None:
-        untested = self.validation_share == 0 and self.public is None
+        untested = self.validation_share == 0 and self.public is None and not self.measured
         if (self.target is None) != (self.rule is None) or (self.target is None) != untested:
             raise InvalidRequest("Expected a target together with rows to test it on", do="Pass both or neither")
 
@@ -94,7 +98,7 @@ class TrainingPlan:
             "expected batch size": float(batches.expected_size),
             "rows (public)": batches.rows,
         }
-        planned = {name: getattr(course, name) for name in ("schedule", "prices", "target", "validation_share")}
+        planned = {name: getattr(course, name) for name in _PLANNED}
         return cls(**planned, terms=public | dict(terms), **settings)
 
     def plan(self, dataset: Any, context: PlanContext) -> TrainingPlan:
@@ -154,12 +158,24 @@ class TrainingPlan:
             "validation share": str(self.validation_share),
             "target": None if self.target is None else self.target.to_json(),
             **({} if self.public is None else {"public validation rows": self.public.count}),
+            **({"tested on": "the rows of the table"} if self.measured else {}),
         }
 
     def split_rows(
         self, table: TrainingTable, start: TrainingProgress, bits: BitSource
     ) -> tuple[TrainingProgress, Learner, StopTest | None]:
         """Assign the rows to training and validation, and open the test."""
+        if self.measured and self.target is not None and self.rule is not None:
+            learner: Any = table.learner(slice(None), None)
+            measured = MeasuredTest(
+                self.rule,
+                self.schedule.phases,
+                failure_probability=self.target.failure_probability,
+                expected_rows=float(self.schedule.batches.rows),
+                size=learner.weights,
+                bits=bits,
+            )
+            return start, learner, measured
         if not self.validation_share or self.target is None or self.rule is None:
             return start, table.learner(slice(None), None), self.public
         # A row's coin is a keyed hash of its content, so one row moves no other, and the same key assigns the same rows
@@ -191,6 +207,8 @@ class TrainingPlan:
             terms["delta of this stop"] = float(self.prices.shares[trained.phase])
         if trained.verdict and trained.verdict.score is not None:
             terms["score of the public rows" if self.public else "score, estimated"] = round(trained.verdict.score, 4)
+        if trained.verdict and trained.verdict.ended:
+            terms["ended"] = self._explain_end(trained, phases)
         if trained.reading is not None:
             terms["watched"] = str(trained.reading)
         if trained.interrupted:
@@ -201,8 +219,10 @@ class TrainingPlan:
             # The whole score is certain where the rows are public, else no more than the target.
             score = trained.verdict.score if self.public else None
             achieved = float(self.target.tolerance) if score is None else score
-        breakdown = {"training": Fraction(bill.epsilon)}
-        if test is not None:
+        elif trained.verdict is not None and trained.verdict.ended:
+            achieved = trained.verdict.certified
+        breakdown = {"training and tests" if self.measured else "training": Fraction(bill.epsilon)}
+        if test is not None and not self.measured:
             breakdown[f"validation ({test.rows})"] = test.spent
             # A row is in one part only: the bill is the larger of the two (parallel composition).
             bill = ApproxLoss(max(bill.epsilon, test.spent), bill.delta)
@@ -221,6 +241,12 @@ class TrainingPlan:
             breakdown=breakdown,
             citations=_CITATIONS if test is None else (*_CITATIONS, test.citation),
         )
+
+    def _explain_end(self, trained: Trained, phases: int) -> str:
+        """Return why a training ended without reaching its score."""
+        if trained.phase + 1 == phases:
+            return "the cap is spent"
+        return "out of reach: more privacy budget improves the score too little"
 
 
 def run_training(query: Any, dataset: Any, *, checkpoint: Any, **terms: Any) -> Release[Any]:

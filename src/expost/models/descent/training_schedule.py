@@ -20,7 +20,7 @@ from expost.models.descent.stopping_price import PriceList, price_last_stop, pri
 from expost.noise import BitSource, sample_uniform
 from expost.noise.coin import sample_rows
 
-__all__ = ["Batches", "Disjoint", "Full", "Phase", "Poisson", "Schedule", "choose_batches"]
+__all__ = ["Batches", "Disjoint", "Full", "Phase", "Poisson", "Schedule", "choose_batches", "round_noise"]
 
 _ROWS_AHEAD = 1 << 14  # rows sampled per call of the sampler, about: amortizes the cost of a call
 _STEPS_AHEAD = 32  # the most steps sampled per call
@@ -166,6 +166,26 @@ class Phase:
     steps: int
     noise_multiplier: Fraction
 
+    def divide(self, training_share: Fraction) -> tuple[Phase | None, Fraction | None]:
+        """Divide what the phase spends between its steps and one measurement of a score.
+
+        Return the steps with the noise that leaves the rest, None if ``training_share`` is 0, and the noise multiplier of
+        the measurement, None if the share is 1. Both together are one Gaussian event of the phase's squared parameter at
+        most, in exact numbers (docs/proofs/measured-score.md, Theorem 1).
+
+        >>> steps, test = Phase(4, Fraction(10)).divide(Fraction(3, 4))
+        >>> float(steps.noise_multiplier), float(test)
+        (11.55, 10.01)
+        """
+        if training_share == 1:
+            return self, None
+        total = self.steps / self.noise_multiplier**2
+        if not training_share:
+            return None, round_noise(1 / math.sqrt(total))
+        steps = Phase(self.steps, round_noise(float(self.noise_multiplier) / math.sqrt(training_share)))
+        left = total - steps.steps / steps.noise_multiplier**2
+        return steps, round_noise(1 / math.sqrt(left))
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -301,6 +321,14 @@ class _LadderShape:
         bounded = min(max(noise, _SMALLEST_NOISE), _LARGEST_NOISE)
         grid = Fraction(10) ** (math.floor(math.log10(bounded)) - _DIGITS + 1)
         return math.ceil(Fraction(bounded) / grid) * grid
+
+
+def round_noise(noise: float) -> Fraction:
+    """Return a noise multiplier of few digits, rounded up far beyond the error of floats."""
+    # A millionth covers the rounding of the float; the grid alone would not where the float lies just below one of its points.
+    raised = Fraction(noise) * Fraction(1_000_001, 1_000_000)
+    grid = Fraction(10) ** (math.floor(math.log10(raised)) - _DIGITS + 1)
+    return math.ceil(raised / grid) * grid
 
 
 # The caches below hold functions of public numbers only: a fit after a price, or the next fold, need not search again.

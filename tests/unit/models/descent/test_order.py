@@ -92,7 +92,8 @@ def test_senseless_orders_are_refused_before_any_data(wrong: dict[str, Any]) -> 
     ],
 )
 def test_so_many_rows_are_held_out_as_the_test_needs(rows: int, accuracy: float, cap: float, share: Fraction) -> None:
-    order = TrainingOrder(rows=rows, delta=1e-6, score=("accuracy", accuracy), max_epsilon=cap)
+    terms: dict[str, Any] = {"delta": 1e-6, "score": ("accuracy", accuracy), "batches": "poisson"}
+    order = TrainingOrder(rows=rows, max_epsilon=cap, **terms)
 
     assert order.validation_part() == share
 
@@ -114,7 +115,9 @@ def test_who_says_how_many_rows_are_held_out_is_heard() -> None:
 
 
 def test_a_target_that_counts_no_errors_holds_out_a_fifth() -> None:
-    assert TrainingOrder(rows=60_000, delta=1e-6, score=("rmse", 0.1)).validation_part() == Fraction(1, 5)
+    order = TrainingOrder(rows=60_000, delta=1e-6, score=("rmse", 0.1), batches="poisson")
+
+    assert order.validation_part() == Fraction(1, 5)
 
 
 @pytest.mark.parametrize("batches", ["full", "poisson", "disjoint"])
@@ -156,7 +159,8 @@ def test_phases_without_a_step_are_refused() -> None:
 
 def test_free_tests_begin_low_and_stand_close() -> None:
     terms: dict[str, Any] = {"score": ("accuracy", 0.95), "delta": 1e-5, "steps": 120, "batches": "full"}
-    free, private = (TrainingOrder(rows=60_000, public_test=public, **terms).plan_course() for public in (True, False))
+    free = TrainingOrder(rows=60_000, public_test=True, **terms).plan_course()
+    private = TrainingOrder(rows=60_000, validation_share=0.1, **terms).plan_course()
 
     assert free.validation_share == 0 and free.schedule.batches.rows == 60_000
     assert len(free.prices.epsilons) > len(private.prices.epsilons)

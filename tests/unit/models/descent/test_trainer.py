@@ -9,7 +9,7 @@ import pytest
 
 from expost.core import Norm, Sealed, Sensitivity
 from expost.models.descent import trainer as module
-from expost.models.descent.stopping_test import StopVerdict
+from expost.models.descent.stopping_test import SeparateTest, StopVerdict
 from expost.models.descent.trainer import Trainer, cut_stretches
 from expost.models.descent.training_checkpoint import TrainingProgress
 from expost.models.descent.training_schedule import Disjoint, Full, Phase, Poisson, Schedule
@@ -123,7 +123,7 @@ def test_a_restart_goes_on_behind_what_was_begun() -> None:
 def test_an_answer_yes_is_written_down_before_it_is_shown() -> None:
     happened: list[Any] = []
 
-    class Passing:
+    class Passing(SeparateTest):
         def judge_model(self, learner: Any, phase: int) -> StopVerdict:
             return StopVerdict(phase == 1, 5 if phase == 1 else None)
 
