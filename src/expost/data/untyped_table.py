@@ -300,6 +300,13 @@ def _as_text(value: Any) -> str | None:
     return str(value)
 
 
+def _as_declared_time(value: Any) -> datetime.datetime | None:
+    """Return a moment; a text counts if it is in ISO format, as in a file."""
+    if isinstance(value, str):
+        value = datetime.datetime.fromisoformat(value.strip())  # any other text raises, and its cell is missing
+    return _as_time(value)
+
+
 def _as_time(value: Any) -> datetime.datetime | None:
     if isinstance(value, np.datetime64):
         value = value.astype("datetime64[us]").item()
@@ -329,5 +336,5 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "real": _as_real,
     "boolean": _as_boolean,
     "text": _as_text,
-    "time": _as_time,
+    "time": _as_declared_time,
 }

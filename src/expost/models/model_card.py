@@ -37,6 +37,7 @@ _ROW_TERMS = (
         "rows",
         "rows (public)",
         "rows, about",
+        "rows, off by at most about",
         "weight of the rows, about",
         "declared rows",
         "features",

@@ -447,3 +447,15 @@ def test_public_rows_that_do_not_fit_are_refused_and_cost_nothing(
 
     with open_ledger(path) as ledger:
         assert ledger.spent("dataset:table").amounts()["epsilon"] == 0
+
+
+def test_bounds_that_are_set_after_a_fit_change_no_prediction() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (2000, 2))
+    model = SGDRegressor(epsilon=1.0, rows=2000, target_bounds=(0, 10), feature_bound=1.5, simulation_seed=1)
+    model.fit(X, 5 + 3 * X[:, 0])
+    before = model.predict(X[:5])
+
+    model.set_params(target_bounds=(-100, 100))
+
+    assert model.predict(X[:5]).tolist() == before.tolist()

@@ -276,6 +276,10 @@ class SGDRegressor(RegressorMixin, PrivateGradientModel):  # type: ignore[misc]
         given = self._described_targets if self.target_bounds is None else self.target_bounds
         return read_target_bounds(1.0 if given is None else given, do="Pass public bounds")
 
+    def _bounds_of_fit(self) -> tuple[float, float]:
+        """Return the bounds that the model was fitted with, whatever ``target_bounds`` was set to since."""
+        return getattr(self, "_fitted_bounds", None) or self._read_bounds()
+
     @property
     def _targets_are_declared(self) -> bool:
         return self.target_bounds is not None or self._described_targets is not None
@@ -296,7 +300,7 @@ class SGDRegressor(RegressorMixin, PrivateGradientModel):  # type: ignore[misc]
 
     def _keep_release(self, release: Release[LinearScores], course: TrainingCourse | None) -> None:
         super()._keep_release(release, course)
-        low, high = self._read_bounds()
+        low, high = self._fitted_bounds = self._read_bounds()
         half, middle = (high - low) / 2, (high + low) / 2
         self.coef_ = release.value.coefficients[0] * half
         self.intercept_ = float(release.value.intercepts[0] * half + middle)
@@ -304,13 +308,13 @@ class SGDRegressor(RegressorMixin, PrivateGradientModel):  # type: ignore[misc]
     @share_parameters(PREDICTED_ROWS)
     def predict(self, X: Any) -> NDArray[np.float64]:
         """Return the predicted target of each row, clipped to ``target_bounds``."""
-        low, high = self._read_bounds()
+        low, high = self._bounds_of_fit()
         return np.clip(self._score_rows(X)[:, 0], -1.0, 1.0) * ((high - low) / 2) + (high + low) / 2
 
     @share_parameters(PREDICTED_ROWS)
     def _score_r2(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return R^2 of the predictions; targets are clipped and filled as in training."""
-        predicted, (low, high) = self.predict(X), self._read_bounds()
+        predicted, (low, high) = self.predict(X), self._bounds_of_fit()
         told = target_numbers(self._read_true_targets(y, predicted), low, high) * ((high - low) / 2) + (high + low) / 2
         return float(r2_score(told, predicted, sample_weight=sample_weight))
 

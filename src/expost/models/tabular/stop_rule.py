@@ -113,4 +113,5 @@ def certify_score(score: MeasuredScore, failure_probability: Fraction, *, stops:
         return score.certified
     failure = float(failure_probability) / (1 if stops == 1 else 2 * stops)
     reach = -float(ndtri(failure)) * deviation
-    return float(value + reach if name in ("log loss", "rmse", "mae") else value - reach)
+    # No accuracy is negative; a certificate below zero says nothing.
+    return float(value + reach if name in ("log loss", "rmse", "mae") else max(value - reach, 0.0))

@@ -309,6 +309,7 @@ class TableTraining:
         terms = {
             **self.terms,
             "rows, about" if self.class_weights is None else "weight of the rows, about": round(profile.rows),
+            **({"rows, off by at most about": round(2 * profile.rows_error)} if profile.rows_error else {}),
             **note_profile(profile, labels=labels, width=self.width, declared_rows=self.public_rows),
             **measured,
             **lines,
@@ -352,6 +353,7 @@ def describe_score(score: MeasuredScore) -> str:
 def describe_baseline(classes: int | None, target_bounds: tuple[float, float], profile: TableProfile) -> dict[str, str]:
     """Return what a model without features would reach, from what was released anyway."""
     if classes is not None:
-        return {"baseline": f"always the most frequent class: accuracy {max(profile.shares):.3g}"}
+        error = f" ± {2 * profile.target_error:.2g}" if profile.target_error else ""
+        return {"baseline": f"always the most frequent class: accuracy {max(profile.shares):.3g}{error}"}
     half = (target_bounds[1] - target_bounds[0]) / 2
     return {"baseline": f"always the mean: r2 0, rmse about {profile.target_spread * half:.3g}"}

@@ -39,7 +39,7 @@ from expost.models.estimator import (
 from expost.models.tabular.class_weight import BALANCED_SHARE, ClassWeights
 from expost.models.tabular.coefficient_estimates import list_contrasts
 from expost.models.tabular.coefficient_table import CoefficientTable
-from expost.models.tabular.column_declaration import read_columns
+from expost.models.tabular.column_declaration import declare_columns, read_columns
 from expost.models.tabular.column_encoding import CategoryColumn, NumberColumn
 from expost.models.tabular.encoded_shape import EncodedShape
 from expost.models.tabular.private_levels import LevelsFirst, PrivateLevelColumn, plan_searches, split_for_levels
@@ -388,9 +388,7 @@ class TabularEstimator(PrivateEstimator):
         columns = self.columns
         if features is not None:
             names = [features] if isinstance(features, str) else list(features)
-            declared = columns if isinstance(columns, Mapping) else {}
-            if columns is not None and not isinstance(columns, Mapping):
-                raise InvalidRequest("Expected features or columns, one of them", do="Leave one of them out")
+            declared = columns if isinstance(columns, Mapping) else declare_columns(columns, names)
             return {name: declared.get(name) for name in names}
         if isinstance(columns, Mapping) and isinstance(target, str):
             return {name: each for name, each in columns.items() if name != target}
