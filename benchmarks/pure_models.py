@@ -5,6 +5,7 @@ squares or logistic regression on the same features; the target is 0.02 of R^2, 
 """
 
 import argparse
+import json
 import statistics
 from pathlib import Path
 from typing import Any
@@ -33,8 +34,9 @@ def read_case(name: str, folder: str | None) -> Task:
     return Task(name, frame, "arr_delay", {**FLIGHT_BOUNDS, "arr_delay": (-60, 180)}, False)
 
 
-def run_case(task: Task, runs: int, cap: float) -> None:
-    """Print one line per way and level, and one per way for the tested score."""
+def run_case(task: Task, runs: int, cap: float) -> list[dict[str, Any]]:
+    """Print one line per way and level, and one per way for the tested score; return their numbers."""
+    numbers: list[dict[str, Any]] = []
     encoder = estimator(task, epsilon=1.0).fit(task.frame, target=task.target).encoder_
     best, _ = score_without_privacy(task, lambda frame: encode_frame(frame, encoder))
     wanted = round(best - SLACK[task.classifies], 3)
@@ -48,6 +50,7 @@ def run_case(task: Task, runs: int, cap: float) -> None:
             )
             scores = sorted(true_score(task, model) for model in models)
             near = sum(score >= wanted for score in scores)
+            numbers.append({"task": task.name, "way": way, "epsilon": epsilon, "asked": wanted, "scores": scores})
             print(f"  {way:9} {epsilon:5} median {statistics.median(scores):.4f}, {near}/{runs} as asked", flush=True)
         measure = "accuracy" if task.classifies else "r2"
         paid, met = [], 0
@@ -60,6 +63,8 @@ def run_case(task: Task, runs: int, cap: float) -> None:
                 pass
             paid.append(model.receipt_.epsilon)
         print(f"  {way:9} tested: met {met}/{runs}, median epsilon {statistics.median(paid):.3f}", flush=True)
+        numbers.append({"task": task.name, "way": way, "asked": wanted, "met": met, "runs": runs, "epsilons": paid})
+    return numbers
 
 
 def main() -> None:
@@ -68,9 +73,11 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--cap", type=float, default=4.0)
     parser.add_argument("--data")
+    parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()
-    for name in chosen.tasks:
-        run_case(read_case(name, chosen.data), chosen.runs, chosen.cap)
+    found = [each for name in chosen.tasks for each in run_case(read_case(name, chosen.data), chosen.runs, chosen.cap)]
+    if chosen.json:
+        chosen.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

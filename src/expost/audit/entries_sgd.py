@@ -51,7 +51,12 @@ def entries() -> Iterable[AuditEntry]:
     modules = [gradient_entry("expost.torch.train", _module_pairs)]
     renewed = ("expost.noise.rising_threshold.RenewedThreshold",)
     return (
-        gradient_entry(package + "trainer.Trainer", _training_pairs, also=(package + "stopping_price.PriceList",)),
+        # A measured score is a sum under the same Gaussian stream; it has no attack of its own.
+        gradient_entry(
+            package + "trainer.Trainer",
+            _training_pairs,
+            also=(package + "stopping_price.PriceList", package + "measured_test.MeasuredTest"),
+        ),
         AuditEntry(package + "stopping_test.ValidationTest", _validation_pairs, also=renewed, noise=REDUCED),
         gradient_entry(package + "linear_learner.NewtonLearner", _newton_pairs),
         gradient_entry(package + "tuning_plan.TuningPlan", _tuning_pairs),

@@ -30,6 +30,14 @@ __all__ = ["entries"]
 _DELTA = Fraction(1, 100)  # large, so that few runs can contradict it
 _PLAIN = np.array([[0.1, 0.0], [0.0, -0.1]])
 _PACKAGE = "expost.models.tabular."
+# Sums with the same noise next to the rungs of a training. Their sensitivities are tested, they have no attack of their own;
+# the levels of LevelsFirst are those of the attacked private keys.
+_GAUSSIAN_SUMS = (
+    "private_levels.LevelsFirst",
+    "rank_tree.AucSum",
+    "rank_tree.RankTree",
+    "table_report.TableReport",
+)
 
 
 def entries() -> Iterable[AuditEntry]:
@@ -43,13 +51,14 @@ def entries() -> Iterable[AuditEntry]:
         AuditEntry(
             _PACKAGE + "lattice_sum.LatticeSum",
             _sum_pairs,
-            also=(*also, _PACKAGE + "table_training.TableTraining"),
+            also=(*also, _PACKAGE + "table_training.TableTraining", *(_PACKAGE + name for name in _GAUSSIAN_SUMS)),
             noise=GAUSSIAN_STREAM,
         ),
         AuditEntry(
             _PACKAGE + "laplace_sum.LaplaceSum",
             _laplace_pairs,
-            also=tuple(_PACKAGE + name for name in pure),
+            # A test of one model is a one-entry sum on the same path.
+            also=(*(_PACKAGE + name for name in pure), _PACKAGE + "score_confirmation.LaplaceTest"),
             noise=PATHS,
         ),
         AuditEntry(_PACKAGE + "table_moments.TableMoments", _moment_pairs, noise=PATHS),

@@ -20,7 +20,7 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
         {"classes": (1, 0), "bounds": WIDER},
     ),
     "huber": (expost.HuberSVC(epsilon=1, classes=(0, 1), bounds=BOX), {"classes": (1, 0), "bounds": WIDER}),
-    "ridge": (expost.Ridge(epsilon=1, bounds=BOX), {"bounds": WIDER}),
+    "ridge": (expost.Ridge(epsilon=1, bounds=BOX, target_bounds=(0, 1)), {"bounds": WIDER}),
     "sgd": (
         expost.SGDClassifier(epsilon=1, classes=(0, 1), bounds=BOX, rows=600),
         {"classes": (1, 0), "bounds": WIDER},
@@ -53,7 +53,7 @@ def test_an_interrupted_first_fit_leaves_an_estimator_unfitted(monkeypatch: pyte
 
     model = expost.Classifier(epsilon=1, classes=[0, 1], columns=BOX)
     before = dict(vars(model))
-    monkeypatch.setattr("expost.models.tabular.table_training.measure_profile", interrupted)
+    monkeypatch.setattr("expost.models.tabular.table_run.measure_profile", interrupted)
 
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, Y)

@@ -175,7 +175,7 @@ class Phase:
 
         >>> steps, test = Phase(4, Fraction(10)).divide(Fraction(3, 4))
         >>> float(steps.noise_multiplier), float(test)
-        (11.55, 10.01)
+        (11.55, 9.993)
         """
         if training_share == 1:
             return self, None

@@ -96,6 +96,7 @@ class Confirmation:
         self._target, self._failure, self._cap = target, float(failure_probability), cap
         self._history: list[tuple[float, float]] = []  # scores, each combined with those before
         self._scores: list[tuple[float, float]] = []  # each by itself
+        self._profile: TableProfile | None = None
         self._hopeless = 0
         self._doubt = 0.0  # how much less a look saw than what was measured before
         self.looks = 0
@@ -126,7 +127,7 @@ class Confirmation:
         last: bool,
     ) -> str:
         """Test the model if that is worth its price; return why the training ends, or an empty text if it goes on."""
-        guess, deviation = self._combine(score)
+        guess, deviation = self._combine(score, profile)
         extra = sums.find_margin(profile, self._failure / (10 * MOST_PROFILES))
         left = self._cap - trained - self.spent
         limit = left if last else min(left, trained * Fraction(_TEST_SHARE))
@@ -157,12 +158,16 @@ class Confirmation:
             guess, deviation = both
         return self._judge(guess, deviation, extra, sums, profile, trained, last=last)
 
-    def _combine(self, score: MeasuredScore) -> tuple[float, float]:
-        """Return the surplus of the last model from its own score and from those of the models before."""
+    def _combine(self, score: MeasuredScore, profile: TableProfile) -> tuple[float, float]:
+        """Return the surplus of the last model from its own score and from those of the models before.
+
+        Scores under another profile are left out: a regression's terms are cut off elsewhere then.
+        """
         surplus, deviation = (score.surplus, score.deviation) if score.guide is None else score.guide
         surplus -= self._doubt
         self._scores.append((surplus, deviation))
-        if self._history:
+        fresh, self._profile = profile is not self._profile, profile
+        if self._history and not (fresh and score.guide is not None):
             before, noise = self._history[-1]
             surplus, deviation = _weigh((surplus, deviation), (before, noise * _FADING))
         return surplus, deviation
@@ -197,7 +202,8 @@ class Confirmation:
         if not early and self._find_need(_WITHOUT_ERRORS * sums.best_surplus(profile), sums.height) > left:
             return _NO_MODEL
         gain = math.inf if early else max(surplus - self._scores[-1 - _RUNGS_BACK][0], 0.0)
-        best = max(surplus, guess) + gain + _HOPELESS * noise - extra
+        # What the profile's noise adds to the margin falls faster than epsilon rises: at the cap little of it is left.
+        best = max(surplus, guess) + gain + _HOPELESS * noise - extra * float(trained / self._cap)
         self._hopeless = self._hopeless + 1 if self._find_need(best, sums.height) > left else 0
         if self._hopeless >= _RUNGS_BACK:
             return _OUT_OF_REACH

@@ -39,7 +39,8 @@ __all__ = ["TableRun", "TrainedTable", "plain_profile", "row_outcomes"]
 Floats = NDArray[np.float64]
 _PRIOR = {True: 3.0, False: 1.0}  # the usual size of a score
 _HIDDEN = {True: 0.5, False: 1.0}  # of a curvature's noise; chosen on adult and diamonds
-# A curvature takes most of a step's time; one in every third step is as accurate as one in every step, in half the time.
+# A curvature takes most of a step's time. With a given epsilon one in every third step is as accurate as one in every step,
+# in half the time. The few steps of a rung need one each.
 _CURVED_EVERY = 3
 
 
@@ -96,12 +97,13 @@ class TableRun:
         curved = plan.curved_gradient(profile, step_noise)
         # Each step is one Gaussian event of the same multiplier, with or without a curvature.
         draw = partial(GaussianStream, step_noise, bits=self._bits)
-        bent = -(-steps // _CURVED_EVERY)
+        every = _CURVED_EVERY if plan.target is None else 1
+        bent = -(-steps // every)
         both = draw(curved.sensitivity, size=curved.size, releases=bent)
         slopes = draw(curved.gradient.sensitivity, size=curved.gradient.size, releases=steps - bent)
         for number in range(steps):
             blocks = ((rows, targets, weights if plan.weighted else None) for rows, targets, weights in self._rows)
-            if number % _CURVED_EVERY:
+            if number % every:
                 released = slopes.release(curved.measure_blocks(blocks, newton.weights, curved=False))
                 deviation = noise * float(curved.gradient.sensitivity.amount) / profile.rows
                 slope = released.reshape(newton.weights.shape) / curved.gradient.unit

@@ -47,8 +47,9 @@ __all__ = ["TableTraining", "describe_baseline", "describe_score"]
 _CLIP = {True: 0.5, False: 0.8}  # of a gradient, in usual lengths of a row: for classes, for targets of spread 1
 _ROW_LIMIT = 1.2  # usual lengths of a row up to which its curvature counts in full
 _SPARE_BITS = 8  # noise of 40 bits: for small epsilons, many classes or many columns
-# The curvature's sensitivity over the gradient's in a step that measures both: curvatures get a fifth of all steps together.
-_SLOPE = 1.5**0.5
+# The curvature's sensitivity over the gradient's in a step that measures both: curvatures get a fifth of all steps together,
+# with a given epsilon, where one step of three measures one, and in rungs, where every step does.
+_SLOPE, _RUNG_SLOPE = 1.5**0.5, 0.5
 _TELLING = 0.5  # an error of a side measure, as a share of its value, up to which it is shown
 _LIKELIEST = 0.9  # the largest accuracy from which that of a training at a given epsilon is counted
 _PLAIN_SUM = Fraction(10**3)  # a cap of tests beyond every other, so that each Renyi order charges the loss itself
@@ -166,7 +167,7 @@ class TableTraining:
             row_limit=_ROW_LIMIT * profile.length,
             rows_per_unit=self.rows_per_unit,
             spare_bits=_SPARE_BITS,
-            slope=_SLOPE,
+            slope=_SLOPE if self.target is None else _RUNG_SLOPE,
         )
 
     def measure(self, dataset: Any) -> TrainedTable:
