@@ -114,7 +114,8 @@ def test_the_owner_says_why_and_the_ledger_shows_it(folder) -> None:
     assert tables["dataset:t"]["columns"] == {"id": "integer", "age": "integer"}
     assert tables["dataset:t"]["adjacency"] == "add-remove" and len(tables["dataset:t"]["code"]) == 8
     text = CliRunner(env={"COLUMNS": "400"}).invoke(app, ["ledger", "show", "s.ledger"]).output
-    for word in ("t.parquet", "one row", "add-remove", "epsilon 0.75", "[b]hospital[/b]", "not asked yet", "id, age"):
+    assert "t.parquet" in shown  # the table wraps a long path
+    for word in ("one row", "add-remove", "epsilon 0.75", "[b]hospital[/b]", "not asked yet", "id, age"):
         assert word in text, word
 
 
