@@ -28,7 +28,7 @@ from expost.stats.hypothesis.count_table import sample_noisy_tables
 from expost.stats.hypothesis.goodness_of_fit import fit_p_values, private_fit_p_value
 from expost.stats.hypothesis.group_means import GroupShares, NoisyGroups
 from expost.stats.hypothesis.independence import independence_p_value
-from expost.stats.hypothesis.linear_correlation import MomentShares, NoisyMoments, linear_correlation_p_values
+from expost.stats.hypothesis.linear_correlation import MomentShares, ReleasedMoments, linear_correlation_p_values
 from expost.stats.hypothesis.mean_difference import mean_difference_p_values
 from expost.stats.hypothesis.private_proportion import private_p_value
 from expost.stats.hypothesis.rank_correlation import correlation_p_values, score_masses
@@ -113,7 +113,7 @@ def linear(rng: np.random.Generator, runs: int) -> Iterator[Found]:
             found += [None, None]
         else:
             found += [rows / 4 + rng.laplace(0, 0.25 / float(shares.squares), runs) for _ in range(2)]
-        moments = NoisyMoments.under_shares(*found, rows=rows, shares=shares)
+        moments = ReleasedMoments.under_shares(*found, rows=rows, shares=shares)
         expected = rows * min(first, 1 - first) * min(second, 1 - second)
         family = "at least ten rows in both" if expected >= 10 else "fewer than ten rows in both"
         for alternative in ALTERNATIVES:

@@ -26,7 +26,9 @@ from expost.stats.hypothesis import (
     correlation_power,
     fit_power,
     independence_power,
+    kruskal_wallis_power,
     linear_correlation_power,
+    mann_whitney_power,
     mean_difference_power,
     smallest_epsilon,
     split_test,
@@ -99,14 +101,15 @@ def questions() -> list[Question]:
         ),
         Question(
             "means half a deviation apart, 2 x 500 rows, bounds 5 deviations wide",
-            powers_of_means(two),
+            powers_of_means(two) | {"Mann-Whitney": lambda e: mann_whitney_power((500, 500), 0.5, epsilon=e)},
             lambda rng: (rng.normal(size=500), rng.normal(0.5, size=500)),
             lambda *x: float(stats.ttest_ind(*x, equal_var=False).pvalue),
             lambda *x: (np.concatenate(x), np.repeat(np.arange(2), 500)),
         ),
         Question(
             "three means a quarter deviation apart, 3 x 300 rows",
-            powers_of_means(three),
+            powers_of_means(three)
+            | {"Kruskal-Wallis": lambda e: kruskal_wallis_power([300] * 3, [-0.25, 0, 0.25], epsilon=e)},
             lambda rng: tuple(rng.normal(mean, size=300) for mean in (-0.25, 0, 0.25)),
             lambda *x: float(stats.f_oneway(*x, equal_var=False).pvalue),
             lambda *x: (np.concatenate(x), np.repeat(np.arange(3), 300)),

@@ -43,6 +43,7 @@ COMPARED = {
     "NumPy, DuckDB": ("noise", "peers", "stats"),
     "scikit-learn, PyTorch": ("learning", "mnist", "peers", "sgd"),
     "bare SQLite": ("ledger",),
+    "a bare FastAPI route": ("service",),
 }
 """Which benchmarks put which peer beside this package."""
 SHORT = {
@@ -57,6 +58,7 @@ SHORT = {
     "paths": "--rounds 3",
     "peers": "--rounds 7",
     "power": "--runs 20",
+    "service": "--clients 8 --questions 200",
     "sgd": "--rounds 2",
     "stats": "--rows 1e6 --matrix-rows 2e5 --runs 20 --rounds 3 --peer-seconds 90",
 }

@@ -1,4 +1,4 @@
-"""The statistics in one run: relative-error counts against doubling and the oracle, bounded totals, moments, small queries.
+"""The statistics in one run: relative-error counts against doubling, bills against the oracle, bounded totals, moments, small queries.
 
     python benchmarks/stats.py [--data ../shared/data] [--rows 10000000] [--matrix-rows 2000000] [--large] [--only SECTION]
                                [--peer NAME=PYTHON] [--peer-rows ROWS] [--json FILE]
@@ -27,21 +27,24 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from expost.accuracy.interval import RelativeRule
-from expost.core import PlanContext, Sealed, Sensitivity, Unit
+from expost.core import Ladder, Measure, PlanContext, Sealed, Sensitivity, Target, Unit, unseal
 from expost.data import Clamp, Dataset, col
 from expost.data.axis import Categories
 from expost.data.bounding import Limits
 from expost.data.engines import ParquetEngine
 from expost.data.exact_total import exact_sums
 from expost.data.tally import Measured, Tally
-from expost.noise import SeededBits, sample_laplace, system_bits
-from expost.stats import Count, Mean, ReleaseCache, Sum
+from expost.noise import DiscreteLaplacePath, SeededBits, sample_laplace, system_bits
+from expost.noise.lattice import sealed_copies
+from expost.stats import Count, Covariance, Mean, ReleaseCache, StandardDeviation, Sum, Variance
+from expost.stats.gradual_plan import Design
 from expost.stats.gradual_release import GradualRelease
 from expost.stats.relative_climb import RelativeClimb
 
@@ -114,6 +117,94 @@ def relative_counts(folder: Path, runs: int) -> list[dict[str, object]]:
             }
         )
     return rows
+
+
+# Bills against the oracle ------------------------------------------------------------------------------------------------
+
+
+def bills_against_oracle(runs: int) -> list[dict[str, object]]:
+    """One row a question: the mean bill, and the least levels at which the same reader would do without a climb.
+
+    ``oracle`` is the least level at which the values are within the target 95 times of 100, and ``certified`` the least one
+    whose 95 % intervals are narrow enough if the numbers that they depend on are known.
+    """
+    sizes = [8000, 5000, 3000, 2000]
+    site = np.repeat(np.arange(len(sizes)), sizes)
+    rng = np.random.default_rng(3)
+    pay = np.clip(rng.gamma(2.0, 20.0, len(site)), 0, 200)
+    age = np.clip(rng.normal(45, 15, len(site)) + pay / 10, 0, 100)
+    dataset = Dataset(
+        pa.table({"site": site, "pay": pay, "age": age}),
+        bounds={"pay": (0, 200), "age": (0, 100)},
+        categories={"site": list(range(len(sizes)))},
+    )
+    rows: list[dict[str, object]] = []
+    for kind, terms, within in (
+        (Count, {}, "5%"),
+        (Sum, {"column": "pay"}, "5%"),
+        (Mean, {"column": "pay"}, "5%"),
+        (Variance, {"column": "pay"}, "10%"),
+        (StandardDeviation, {"column": "pay"}, "10%"),
+        (Covariance, {"columns": ["pay", "age"]}, 100),
+    ):
+        for by in (None, "site"):
+            query = kind(**terms, within=within, max_epsilon=50, by=by)
+            plan: Any = query.plan(dataset)
+            sealed = plan.measure(dataset)
+            bills = [float(plan.climb(sealed, SeededBits(seed)).receipt.bill.epsilon) for seed in range(runs)]
+            least, certified = (
+                least_level(plan.design, sealed, query.target),
+                certified_level(plan.design, sealed, query.target),
+            )
+            bill = statistics.mean(bills)
+            rows.append(
+                {
+                    "question": f"{query.question} within {within}",
+                    "bill": round(bill, 4),
+                    "oracle": round(least, 4),
+                    "bill / oracle": round(bill / least, 2),
+                    "bill / certified": round(bill / certified, 2),
+                }
+            )
+    return rows
+
+
+def bisect_level(enough: Callable[[float], bool]) -> float:
+    """The least epsilon that is enough, within 2 %."""
+    low, high = 1e-5, 100.0
+    while high / low > 1.02:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def least_level(design: Design, sealed: Sealed, target: Target, runs: int = 400) -> float:
+    """The least epsilon at which all entries are within the target in 95 % of runs."""
+
+    def read(level: float, count: int) -> np.ndarray:
+        exact = Fraction(level).limit_denominator(10**9)
+        path = DiscreteLaplacePath(sealed_copies(sealed, count), Ladder((exact,)), bits=SeededBits(1))
+        noisy = path.at(0).reshape(count * design.cells, -1).T
+        found = design.reader.read(noisy, float(design.sensitivity.amount / exact), 0.05)
+        return found.value.reshape(count, -1)
+
+    truth = read(500.0, 1)
+    allowed = float(target.tolerance) * (np.abs(truth) if target.measure is Measure.RELATIVE_ERROR else 1.0)
+    return bisect_level(lambda level: (np.abs(read(level, runs) - truth) <= allowed).all(axis=1).mean() >= 0.95)
+
+
+def certified_level(design: Design, sealed: Sealed, target: Target) -> float:
+    """The least epsilon whose intervals of all cells, around the exact numbers, are within the target."""
+    exact = np.asarray(unseal(sealed)).reshape(design.cells, -1).T
+    failure = float(target.failure_probability) / design.cells
+
+    def enough(level: float) -> bool:
+        reading = design.reader.read(exact, float(design.sensitivity.amount) / level, failure)
+        if target.measure is Measure.RELATIVE_ERROR:
+            reading = reading.balance_values()
+        return bool(reading.reaches_target(target).all())
+
+    return bisect_level(enough)
 
 
 # Grouped, bounded counts and sums --------------------------------------------------------------------------------------
@@ -343,7 +434,7 @@ def main() -> None:
     parser.add_argument("--opendp-python", help="the same as --peer opendp=PYTHON")
     parser.add_argument("--peer-seconds", type=float, default=240, help="a peer is stopped after so long")
     parser.add_argument("--peer-rows", type=float, help="rows for the peers, where --rows is too many for them")
-    parser.add_argument("--only", choices=["counts", "totals", "moments", "large", "small"], action="append")
+    parser.add_argument("--only", choices=["counts", "oracle", "totals", "moments", "large", "small"], action="append")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -351,10 +442,12 @@ def main() -> None:
         child(options.child)
         return
     peers = [*options.peer, *named_peers(options.opendp_python)]
-    wanted = options.only or ["counts", "totals", "moments", "small", *(["large"] if options.large else [])]
+    wanted = options.only or ["counts", "oracle", "totals", "moments", "small", *(["large"] if options.large else [])]
     sections: dict[str, list[dict[str, object]]] = {}
     if "counts" in wanted and (options.data / "nycflights13.parquet").exists():
         sections["counts within 5 % of nycflights13, all groups at once"] = relative_counts(options.data, options.runs)
+    if "oracle" in wanted:
+        sections["bills against the oracle"] = bills_against_oracle(options.runs)
     with tempfile.TemporaryDirectory(prefix="expost-benchmark-") as name:
         folder = Path(name)
         rows, peer_rows = int(options.rows), int(options.peer_rows or options.rows)

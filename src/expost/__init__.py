@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 _PACKAGES = {
     "accounting": ("account",),
+    "client": ("connect", "connect_async"),
     "core": (
         "Adjacency",
         "BudgetExceeded",
@@ -32,7 +33,7 @@ _PACKAGES = {
         "zcdp",
     ),
     "session": ("Session",),
-    "data": ("Dataset", "col"),
+    "data": ("Dataset", "col", "when"),
     "holdout": ("ReusableHoldout",),
     "ledger": ("open_ledger",),
     "models": (
@@ -62,6 +63,7 @@ _HOME = {name: package for package, names in _PACKAGES.items() for name in names
 if TYPE_CHECKING:
     __version__: str
     from expost.accounting import account
+    from expost.client import connect, connect_async
     from expost.core import (
         Adjacency,
         BudgetExceeded,
@@ -83,7 +85,7 @@ if TYPE_CHECKING:
         gdp,
         zcdp,
     )
-    from expost.data import Dataset, col
+    from expost.data import Dataset, col, when
     from expost.holdout import ReusableHoldout
     from expost.ledger import open_ledger
     from expost.models import (
@@ -148,6 +150,8 @@ __all__ = [
     "certify",
     "check_pipeline",
     "col",
+    "connect",
+    "connect_async",
     "epsilon",
     "fit_one_of",
     "gdp",
@@ -155,6 +159,7 @@ __all__ = [
     "load_model",
     "open_ledger",
     "save_model",
+    "when",
     "zcdp",
 ]
 

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from typing import Any, cast
 
 from expost.accounting.neighbour_change import replaced_loss
@@ -51,6 +52,7 @@ def answer(
     place: str | None = None,
     protected: Protected | None = None,
     notes: Mapping[str, str] | None = None,
+    keep: Callable[[Hold, Release[Any], PrivacyEvent | None], object] | None = None,
 ) -> Release[Any]:
     """Answer one query and charge the ledger for it.
 
@@ -83,6 +85,9 @@ def answer(
         one that counts replaced units charges an answer about added and removed ones accordingly.
     notes : mapping, optional
         Public lines to add to the terms of the receipt.
+    keep : callable, optional
+        Called with the hold, the release and what did run, before the ledger settles them. What it stores can be settled
+        and delivered after a crash (``Ledger.take_over``): the worst case is charged already.
 
     Returns
     -------
@@ -106,7 +111,8 @@ def answer(
     """
     source = resolve_randomness(bits, simulation)
     budgets = list(map(ledger.budget, accounts))
-    context = PlanContext(released, frozenset(budget.definition for budget in budgets))
+    use = partial(ledger.budget_use, accounts, protected=protected)
+    context = PlanContext(released, frozenset(budget.definition for budget in budgets), use)
     plan = query.plan(dataset, context)
     question = question_in_part(plan.question, place)
     terms: dict[str, Any] = {"question": question, "protected": protected}
@@ -138,7 +144,10 @@ def answer(
         release = replace(release, receipt=renamed)
     public = {**release.receipt.terms, **(notes or {}), **staged.notes}
     release = replace(release, receipt=noted_receipt(staged.hold, replace(release.receipt, terms=public)))
-    release = release.entered(ledger.settle(staged.hold, release.receipt, outcome=outcome_of(plan, release.receipt)))
+    outcome = outcome_of(plan, release.receipt)
+    if keep is not None:
+        keep(staged.hold, release, outcome)
+    release = release.entered(ledger.settle(staged.hold, release.receipt, outcome=outcome))
     if not release.receipt.outcome.met:
         raise TargetNotMet.of(release)
     return release

@@ -51,6 +51,9 @@ ENTRANCES: dict[str, Callable[[Any], Any]] = {
     "binomial": lambda cover: hypothesis.binomial_test(cover(LABELS), 0.5, epsilon=1),
     "means": lambda cover: hypothesis.mean_difference_test(cover(NUMBERS), NUMBERS, bounds=(0, 9), epsilon=1),
     "several means": lambda cover: hypothesis.anova_test(NUMBERS, cover(NUMBERS), bounds=(0, 9), epsilon=1),
+    "Mann-Whitney": lambda cover: hypothesis.mann_whitney_test(NUMBERS, cover(NUMBERS), epsilon=1),
+    "Kruskal-Wallis": lambda cover: hypothesis.kruskal_wallis_test(NUMBERS, cover(NUMBERS), epsilon=1),
+    "signed ranks": lambda cover: hypothesis.signed_rank_test(NUMBERS, cover(NUMBERS), epsilon=1),
     "ranks": lambda cover: hypothesis.correlation_test(NUMBERS, cover(NUMBERS), epsilon=1),
     "correlation": lambda cover: hypothesis.linear_correlation_test(
         cover(NUMBERS), NUMBERS, bounds=((0, 9), (0, 9)), epsilon=1

@@ -143,6 +143,20 @@ CALLS |= {
     ),
     "two means": (sampled(hypothesis.MeanDifferenceTest), MEANS | {"epsilon": 1}),
     "two means, power": (sampled(hypothesis.MeanDifferenceTest), MEANS | {"power": 0.5, "effect": 5, "deviation": 2}),
+    "rank sum": (sampled(hypothesis.MannWhitneyTest), MEANS | {"epsilon": 1, "expected_sizes": (30, 30)}),
+    "rank sum, power": (
+        sampled(hypothesis.MannWhitneyTest),
+        MEANS | {"power": 0.5, "effect": 1.5, "expected_sizes": (30, 30), "confidence": 0.9},
+    ),
+    "several rank sums": (sampled(hypothesis.KruskalWallisTest), {"value": "x", "by": "c", "epsilon": 1}),
+    "several rank sums, power": (
+        sampled(hypothesis.KruskalWallisTest),
+        {"value": "x", "by": "c", "power": 0.5, "effect": (0, 1, 2), "expected_sizes": (20, 20, 20)},
+    ),
+    "signed ranks, power": (
+        sampled(hypothesis.SignedRankTest),
+        {"first": "x", "second": "y", "power": 0.5, "effect": 1.5, "alternative": "less", "expected_rows": 60},
+    ),
     "rank correlation": (sampled(hypothesis.CorrelationTest), {"first": "x", "second": "y", "epsilon": 1}),
     "rank correlation, power": (
         sampled(hypothesis.CorrelationTest),
@@ -180,4 +194,4 @@ def test_no_argument_ends_in_an_error_that_is_not_ours(
             except EngineFailed:
                 pytest.fail(f"{argument}={value!r} was refused after it was held")
             except ExpostError as refusal:
-                assert str(refusal).endswith((".", "?")), (argument, value)
+                assert str(refusal).endswith((".", "?", "^")), (argument, value)  # a mark at the place in a text

@@ -6,14 +6,17 @@ cap is far above the tolerance.
 """
 
 import itertools
+from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from expost import Dataset, stats
-from expost.core import PlanContext
+from expost.core import PlanContext, Sealed, Sensitivity
 from expost.noise import SeededBits
+from expost.stats.gradual_release import GradualRelease
+from expost.stats.relative_climb import RelativeClimb
 
 SEEDS = 16
 TOLERANCE = 2.5
@@ -81,3 +84,20 @@ def test_a_looser_target_costs_no_more(name: str, unit: str) -> None:
 
     for tighter, looser in itertools.pairwise(bills):
         assert looser <= tighter * TOLERANCE
+
+
+def test_wide_shares_of_tiny_groups_cost_no_more_than_half() -> None:
+    # A group of one row is within a wide share only once its noise is zero, and wide rules have the larger radii.
+    counts = np.array([1, 1, 8, 10, 15, 25, 60, 200, 900, 4000])
+    bills = {}
+    for share in (Fraction(1, 2), Fraction(4, 5)):
+        climb = RelativeClimb(share, Fraction(1, 20), Fraction(400))
+        found = []
+        for seed in range(SEEDS):
+            release = GradualRelease(Sealed(counts, Sensitivity(1)))
+            result = climb.run(release, Fraction(1), len(counts), SeededBits(seed))
+            assert result.met.all()
+            found.append(float(result.cost))
+        bills[share] = np.mean(found)
+
+    assert bills[Fraction(4, 5)] <= 1.05 * bills[Fraction(1, 2)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import datetime
+import gzip
 import itertools
 import math
 import struct
@@ -290,13 +291,17 @@ def _query(table: OddTable, folder: Path, random: np.random.Generator) -> tuple[
 
 
 def _csv(table: OddTable, folder: Path, random: np.random.Generator) -> tuple[Any, dict[str, Any]]:
-    path = folder / "table.csv"
-    with open(path, "w", newline="", encoding="utf-8", errors="surrogateescape") as file:
-        writer = csv.writer(file)
+    # Both tables of a pair have the layout that the same numbers draw.
+    usual = random.random() < 0.6
+    layout: dict[str, Any] = {} if usual else {"encoding": "utf-16", "separator": ";", "decimal": ",", "missing": ["a"]}
+    terms = {"encoding": layout.get("encoding", "utf-8"), "errors": "surrogateescape" if usual else "surrogatepass"}
+    path = folder / ("table.csv" if usual else "table.csv.gz")
+    with (open if usual else gzip.open)(path, "wt", newline="", **terms) as file:
+        writer = csv.writer(file, delimiter=layout.get("separator", ","))
         writer.writerow(table.types)
         for row in table.rows:
             writer.writerow([_written(row[name]) for name in table.types])
-    return str(path), {"types": table.declared()}
+    return str(path), {"types": table.declared()} | layout
 
 
 def _written(cell: Any) -> str:

@@ -50,6 +50,8 @@ def describe(pair: Pair, random: Random, *, filters: bool = True) -> Callable[[A
         named["max_rows_per_unit"] = int(random.integers(1, 5))
         if random.random() < 0.5:
             named["max_groups_per_unit"] = int(random.integers(1, 4))
+        if random.random() < 0.3:
+            named["max_rows_per_group"] = int(random.integers(1, 3))
     number, condition = number_expression(random), condition_expression(random, kinds)
     derived, joined, filtered = random.random() < 0.6, random.random() < 0.5, filters and random.random() < 0.4
 
@@ -114,6 +116,12 @@ def number_expression(random: Random, depth: int = 2) -> Any:
         x - x,
         -x,
         col("when").month(),
+        col("when").date_trunc("week").day(),
+        expost.when(x > 1).then(n).otherwise(x),
+        x.least(n, 7),
+        x.bin(4, -3, 5),
+        x.cast("text").length(),
+        n.cast("text").as_number(),
     ]
     picked = leaves[random.integers(len(leaves))]
     if depth and random.random() < 0.4:
@@ -168,8 +176,13 @@ def _where(random: Random) -> Any:
 QUESTIONS: dict[str, Callable[[Random, dict[str, str]], Ask]] = {
     "count": _ask(lambda r: stats.Count(epsilon=1, where=number_expression(r) > 0)),
     "count by": _ask(lambda r: stats.Count(epsilon=1, by="key", where=_where(r))),
+    "count by a formula": _ask(
+        lambda r: stats.Count(epsilon=1, by=["bin(x, 3)", col("when").quarter()], where=_where(r))
+    ),
     "count, climbing": _ask(lambda r: stats.Count(within="30%", max_epsilon=5, where=number_expression(r) > -1e300)),
     "distinct by": _ask(lambda r: stats.CountDistinct(epsilon=1, by="key", where=_where(r))),
+    "distinct by, gaussian": _ask(lambda r: stats.CountDistinct(within=4, by="key", where=_where(r), noise="gaussian")),
+    "sum by, gaussian": _ask(lambda r: stats.Sum("n", within=60, by="key", noise="gaussian")),
     "sum": _ask(lambda r: stats.Sum("x", epsilon=1, where=_where(r))),
     "sum of an expression": _ask(lambda r: stats.Sum(number_expression(r), bounds=(-3, 3), epsilon=1, by="key")),
     "sum, climbing": _ask(lambda r: stats.Sum("n", within=5, max_epsilon=100)),
@@ -180,6 +193,18 @@ QUESTIONS: dict[str, Callable[[Random, dict[str, str]], Ask]] = {
     "deviation by": _ask(lambda r: stats.StandardDeviation("n", epsilon=1, by="key")),
     "covariance": _ask(lambda r: stats.Covariance(["x", "n"], epsilon=1)),
     "histogram": _ask(lambda r: stats.Histogram("x", edges=[-7.5, -0.5, 0, 3, 12.25], epsilon=1, by="label")),
+    "equal bins": _ask(lambda r: stats.Histogram("x", bins=5, epsilon=1, where=_where(r))),
+    "value counts": _ask(lambda r: stats.ValueCounts("key", epsilon=1, by="label")),
+    "running totals": _ask(lambda r: stats.Cumulative("x", bins=30, epsilon=1, where=_where(r))),
+    "running totals, climbing": _ask(lambda r: stats.Cumulative("n", bins=4, within="50%", max_epsilon=5)),
+    "moving window by": _ask(lambda r: stats.Moving("x", 3, bins=8, within=20, by="key")),
+    "ratio": _ask(lambda r: stats.Ratio("x", number_expression(r), bounds=[(0, 3), (0, 2)], epsilon=1)),
+    "ratio, climbing": _ask(
+        lambda r: stats.Ratio("x", "n", bounds=[(0, 3), (0, 2)], within=1, max_epsilon=5, by="key")
+    ),
+    "weighted mean": _ask(lambda r: stats.Mean("x", weight=number_expression(r), weight_bounds=(0, 3), epsilon=1)),
+    "correlation by": _ask(lambda r: stats.Correlation("x", "n", epsilon=1, by="key", where=_where(r))),
+    "correlation, climbing": _ask(lambda r: stats.Correlation("x", "n", within=0.5, max_epsilon=5)),
     "table": _ask(lambda r: stats.ContingencyTable(["key", "label"], epsilon=1)),
     "quantiles": _ask(lambda r: stats.Quantiles("x", [0.1, 0.5], epsilon=1, where=_where(r))),
     "median": _ask(lambda r: stats.Median("x", epsilon=1)),
@@ -191,6 +216,10 @@ QUESTIONS: dict[str, Callable[[Random, dict[str, str]], Ask]] = {
     "summary": _ask(lambda r: stats.Summary(["x", "n"], epsilon=1)),
     "private keys": _ask(lambda r: stats.PrivateKeys("key", epsilon=1, delta=0.1)),
     "private keys of a number": _ask(lambda r: stats.PrivateKeys(number_expression(r).round(), epsilon=1, delta=0.1)),
+    "private keys of a pair": _ask(lambda r: stats.PrivateKeys(["key", number_expression(r)], epsilon=1, delta=0.1)),
+    "sum by a private pair": _ask(
+        lambda r: stats.Sum("x", by=stats.PrivateKeys(["key", "n"], epsilon=1, delta=0.1), epsilon=1, where=_where(r))
+    ),
     "count by private keys": _ask(lambda r: stats.CountByPrivateKeys("key", epsilon=1, delta=0.1, where=_where(r))),
     "sum by private keys": _ask(
         lambda r: stats.Sum("x", by=stats.PrivateKeys(col("n").round(), epsilon=1, delta=0.1), epsilon=1)
@@ -215,6 +244,11 @@ TESTS: dict[str, Callable[[Random, dict[str, str]], Ask]] = {
     "two means": lambda r, k: (
         lambda s, d: s.ask(hypothesis.MeanDifferenceTest("x", by="label", groups=tuple(labels(k["label"])), epsilon=1))
     ),
+    "rank sum": lambda r, k: (
+        lambda s, d: s.ask(hypothesis.MannWhitneyTest("x", by="label", groups=tuple(labels(k["label"])), epsilon=1))
+    ),
+    "several rank sums": lambda r, k: lambda s, d: s.ask(hypothesis.KruskalWallisTest("x", by="key", epsilon=1)),
+    "signed ranks": lambda r, k: lambda s, d: s.ask(hypothesis.SignedRankTest("x", "n", epsilon=1)),
     "rank correlation": lambda r, k: lambda s, d: s.ask(hypothesis.CorrelationTest("x", "n", epsilon=1)),
     "linear correlation": lambda r, k: lambda s, d: s.ask(hypothesis.LinearCorrelationTest("x", "n", epsilon=1)),
     "split test of means": lambda r, k: lambda s, d: s.ask(hypothesis.SplitTest("means", "x", "key", epsilon=1)),

@@ -48,6 +48,12 @@ PUBLIC: dict[str, Callable[[Dataset], Any]] = {
     "variance by city": lambda data: stats.Variance("x", epsilon=1, by="city"),
     "covariance": lambda data: stats.Covariance(["x", "n"], epsilon=1),
     "histogram by city": lambda data: stats.Histogram("n", edges=[-3, 0, 2, 9], epsilon=1, by="city"),
+    "value counts": lambda data: stats.ValueCounts("city", epsilon=1),
+    "running totals": lambda data: stats.Cumulative("n", bins=5, epsilon=1, by="city"),
+    "moving window": lambda data: stats.Moving("x", 2, bins=5, epsilon=1),
+    "ratio by city": lambda data: stats.Ratio("x", "flag", epsilon=1, by="city"),
+    "weighted mean": lambda data: stats.Mean("x", weight="flag", epsilon=1, by="city"),
+    "correlation": lambda data: stats.Correlation("x", "n", epsilon=1, by="city"),
     "table": lambda data: stats.ContingencyTable(["city", "flag"], epsilon=1),
     "quantiles by city": lambda data: stats.Quantiles("x", [0.5], epsilon=1, by="city", levels=2),
     "median by city": lambda data: stats.Median("x", epsilon=1, by="city"),
@@ -73,6 +79,8 @@ LIMITS: dict[str, dict[str, Any]] = {
     "one row": {"max_rows_per_unit": 1},
     "one group": {"max_groups_per_unit": 1, "max_rows_per_unit": 50},
     "two groups, three rows": {"max_groups_per_unit": 2, "max_rows_per_unit": 3},
+    "two rows in each of two groups": {"max_groups_per_unit": 2, "max_rows_per_group": 2},
+    "one row in each group": {"max_rows_per_unit": 4, "max_rows_per_group": 1},
     "a week": {"max_groups_per_unit": 1, "max_rows_per_unit": 2, "unit": Unit.of("id", per="week", time="at")},
 }
 

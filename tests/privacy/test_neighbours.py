@@ -20,6 +20,7 @@ EXTREMES = [np.nan, np.inf, -np.inf, 1e308, -1e308, 5e-324, -0.0, -7.5, 12.25, 3
 CITIES = ["Rome", "Oslo", "Bern", "", "Nowhere", None]
 IDS = ["a", "b", "a\0", "", "ü", "b ", None]
 START = datetime(2024, 12, 30)
+MONTH = ("2024-12-29", "2025-01-28")
 
 Rows = list[dict[str, Any]]
 
@@ -55,6 +56,17 @@ STATISTICS: dict[str, Callable[[], Any]] = {
     "quantiles": lambda: stats.Quantiles("x", [0.1, 0.5], epsilon=1),
     "quantiles by flag": lambda: stats.Quantiles("n", [0.5], epsilon=1, by="flag", levels=2),
     "top": lambda: stats.TopK("city", 2, epsilon=1),
+    "equal bins": lambda: stats.Histogram("x", bins=3, epsilon=1, by="city"),
+    "value counts": lambda: stats.ValueCounts("city", epsilon=1),
+    "months": lambda: stats.CountOverTime("at", bounds=("2024-12-31", "2025-01-20"), epsilon=1),
+    "running totals": lambda: stats.Cumulative("x", bins=30, epsilon=1),
+    "running totals by city": lambda: stats.Cumulative("at", every="day", bounds=MONTH, epsilon=1, by="city"),
+    "moving window": lambda: stats.Moving("at", 10, every="day", bounds=MONTH, epsilon=1),
+    "ratio": lambda: stats.Ratio("x", "n", bounds=[None, (0, 9)], epsilon=1),
+    "ratio of integers by city": lambda: stats.Ratio("n", "flag", epsilon=1, by="city"),
+    "weighted mean": lambda: stats.Mean("x", weight="n", weight_bounds=(0, 9), epsilon=1),
+    "mean by city with real weights": lambda: stats.Mean("n", weight="x", weight_bounds=(0.5, 3), epsilon=1, by="city"),
+    "correlation": lambda: stats.Correlation("x", "n", epsilon=1),
 }
 
 UNITS: dict[str, dict[str, Any]] = {

@@ -214,6 +214,9 @@ COLUMNS: dict[str, Callable[[list[Any]], Any]] = {
 SAMPLES: dict[str, Callable[[Any, Any, Any], Any]] = {
     "two means": lambda x, y, bits: hypothesis.mean_difference_test(x, y, bounds=(0, 1), epsilon=1, bits=bits),
     "several means": lambda x, y, bits: hypothesis.anova_test(x, y, bounds=(0, 1), epsilon=1, bits=bits),
+    "rank sum": lambda x, y, bits: hypothesis.mann_whitney_test(x, y, epsilon=1, bits=bits),
+    "several rank sums": lambda x, y, bits: hypothesis.kruskal_wallis_test(x, y, epsilon=1, bits=bits),
+    "signed ranks": lambda x, y, bits: hypothesis.signed_rank_test(x, y, epsilon=1, bits=bits),
     "rank correlation": lambda x, y, bits: hypothesis.correlation_test(x, y, epsilon=1, bits=bits),
     "linear correlation": lambda x, y, bits: hypothesis.linear_correlation_test(
         x, y, bounds=((0, 1), (0, 1)), epsilon=1, bits=bits

@@ -1,6 +1,7 @@
 """Record and replay: with noise frozen, a neighbour changes the protected value alone, by at most its sensitivity."""
 
 import logging
+import math
 import warnings
 from collections import Counter
 
@@ -33,6 +34,8 @@ QUESTIONS = [
     Count(epsilon=1, where="x / y > 1 or x is null"),
     Count(epsilon=1, by="key"),
     CountDistinct(epsilon=1, by="key"),
+    CountDistinct(within=2, by="key", noise="gaussian"),
+    Sum("y", within=9, by="key", noise="gaussian"),
     Histogram("x", edges=[0, 10, 100], epsilon=1),
     Sum("x", epsilon=1, by="key"),
     Mean("x", epsilon=1),
@@ -90,12 +93,14 @@ def parts(measured) -> list:
     return measured if isinstance(measured, list) else [measured]
 
 
-def moved(left, right) -> int:
+def moved(left, right) -> float:
     """How far one sealed part moved: in its own norm, or for records how many came and went."""
     here, there = (np.asarray(unseal(each), dtype=object).ravel() for each in (left, right))
     if len(here) != len(there):
         return sum(((Counter(here) - Counter(there)) + (Counter(there) - Counter(here))).values())
     distance = np.abs(here - there)
+    if left.sensitivity.norm.value == "l2":
+        return math.sqrt((distance**2).sum()) * (1 - 1e-12)
     return distance.max(initial=0) if left.sensitivity.norm.value == "linf" else distance.sum()
 
 
@@ -105,7 +110,7 @@ def records(asked) -> bool:
 
 
 @pytest.mark.parametrize("unit", ["row", "who"])
-@pytest.mark.parametrize("asked", QUESTIONS, ids=lambda asked: asked.question)
+@pytest.mark.parametrize("asked", QUESTIONS, ids=lambda asked: f"{asked.question} {getattr(asked, 'noise', '')}")
 def test_a_neighbour_moves_the_sealed_value_within_its_sensitivity_and_nothing_else(asked, unit, caplog) -> None:
     caplog.set_level(logging.DEBUG)
     with warnings.catch_warnings():

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import gammaln
 
 from expost.accounting.rounding import Floats, float_up, read_amount
 from expost.core.errors import InvalidRequest
@@ -21,6 +21,7 @@ from expost.core.rational import round_up
 
 __all__ = [
     "amplified_epsilon",
+    "mixture_renyi",
     "poisson_gaussian_renyi",
     "poisson_renyi",
     "poisson_renyi_symmetric",
@@ -126,6 +127,17 @@ def without_replacement_renyi(orders: tuple[float, ...], rate: float, curve: Ren
     return np.minimum(curve(orders), _interpolate_orders(orders, whole, np.logaddexp(0.0, excess)))
 
 
+def mixture_renyi(orders: tuple[float, ...], shares: Sequence[float], curves: Floats) -> Floats:
+    """Return ln(sum_i p_i e^((a - 1) R_i(a))) / (a - 1): the divergences of a choice with public probabilities p."""
+    at = _array_of(orders)
+    sizes, log_shares = (at - 1) * curves, np.log(shares)[:, None]
+    # ln(1 + sum_i p_i (e^m_i - 1)): all terms are non-negative, so nothing cancels.
+    excess = _log_sums((log_shares + _log_expm1(sizes)).T)
+    slack = _LOG_SLACK * (1 + np.abs(log_shares).max() + sizes.max(axis=0))
+    found: Floats = np.minimum(np.logaddexp(0.0, excess + slack) / (at - 1), curves.max(axis=0))
+    return found
+
+
 def poisson_gaussian_renyi(orders: tuple[float, ...], rate: float, noise_multiplier: float) -> Floats:
     """Bound the sampled Gaussian mechanism: a finite sum at whole orders, a quadrature between (MTZ19, Section 3).
 
@@ -226,7 +238,11 @@ def _binomial_tables(whole: tuple[int, ...]) -> tuple[Floats, Floats, Floats, ND
     orders = np.array(whole, dtype=np.float64)[:, None]
     powers = np.arange(whole[-1] + 1, dtype=np.float64)
     rest = np.maximum(orders - powers, 0)
-    binomials: Floats = np.where(powers <= orders, gammaln(orders + 1) - gammaln(powers + 1) - gammaln(rest + 1), 0.0)
+    binomials: Floats = np.where(
+        powers <= orders,
+        scipy.special.gammaln(orders + 1) - scipy.special.gammaln(powers + 1) - scipy.special.gammaln(rest + 1),
+        0.0,
+    )
     return powers, rest, binomials, powers > orders
 
 

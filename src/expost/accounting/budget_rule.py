@@ -504,7 +504,8 @@ class BudgetRule:
             raise InvalidRequest(
                 f"Expected a loss that an account in {self.budget.definition} can be charged for",
                 got=worst_case.definition,
-                do=f"Use an account in {' or '.join(_budgets_for(worst_case.definition, self.budget.definition))}",
+                do=f"Use an account in {' or '.join(_budgets_for(worst_case.definition, self.budget.definition))}"
+                + (", such as budget=(1, 1e-6)" if worst_case.definition == "approx" else ""),
             )
         return self._charge(price)
 

@@ -13,7 +13,7 @@ from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
-from scipy.special import gammaln
+import scipy
 
 from expost.accounting.amplification import amplified_epsilon
 from expost.accounting.privacy_event import (
@@ -21,6 +21,8 @@ from expost.accounting.privacy_event import (
     DiscreteLaplaceEvent,
     ExponentialEvent,
     LaplaceEvent,
+    Mixture,
+    PermuteAndFlipEvent,
     PoissonSampled,
     PrivacyEvent,
     PureEvent,
@@ -44,6 +46,7 @@ __all__ = [
     "advanced_composition",
     "approx_cost_of",
     "basic_composition",
+    "largest_cost",
     "leaves_inside",
     "optimal_composition",
     "pure_cost_of",
@@ -167,10 +170,12 @@ class HomogeneousTotal:
         e, k = float_up(self.amount), self.count
         # k times randomized response: l of them speak against the unit, which leaves a loss of (k - 2l) e.
         losers = np.arange(k + 1, dtype=np.float64)
-        log_mass = gammaln(k + 1) - gammaln(losers + 1) - gammaln(k - losers + 1)
+        log_mass = (
+            scipy.special.gammaln(k + 1) - scipy.special.gammaln(losers + 1) - scipy.special.gammaln(k - losers + 1)
+        )
         log_mass += (k - losers) * e - k * (e + math.log1p(math.exp(-e)))
         # The logarithms have absolute errors of a few ulps of their largest term.
-        error = 2.0**-49 * (4 + float(gammaln(k + 1)) + k * (e + 1))
+        error = 2.0**-49 * (4 + float(scipy.special.gammaln(k + 1)) + k * (e + 1))
         return (k - 2 * losers) * e, np.exp(log_mass), error, float_up(self._total_failure)
 
 
@@ -181,7 +186,7 @@ def pure_cost_of(event: PrivacyEvent) -> Fraction | None:
     Fraction(1, 2)
     """
     match event:
-        case PureEvent(epsilon) | ExponentialEvent(epsilon):
+        case PureEvent(epsilon) | ExponentialEvent(epsilon) | PermuteAndFlipEvent(epsilon):
             return epsilon
         case LaplaceEvent(noise_multiplier):
             return 1 / noise_multiplier  # DMNS06, Proposition 1
@@ -191,6 +196,8 @@ def pure_cost_of(event: PrivacyEvent) -> Fraction | None:
             # Add first, amplify once: all leaves see one sample, so what sampling saves must not be counted for each.
             inner = add_costs(leaves_inside(event.event), pure_cost_of)
             return None if inner is None else amplified_epsilon(inner, event.rate)
+        case Mixture():
+            return largest_cost(event, pure_cost_of)
     return None
 
 
@@ -209,6 +216,13 @@ def approx_cost_of(event: PrivacyEvent) -> Pair | None:
                 return None
             # BBG18, Theorems 8 and 9, for the sum of the pairs; again only once for all of them.
             return amplified_epsilon(pair[0], event.rate), pair[1] * event.rate
+        case Mixture():
+            # At the largest epsilon every part has its delta; hockey-stick divergences of mixtures average.
+            pairs = [(share, _add_pairs(leaves_inside(part))) for share, part in event.parts]
+            known = [(share, pair) for share, pair in pairs if pair is not None]
+            if len(known) < len(pairs):
+                return None
+            return max(pair[0] for _, pair in known), sum((share * pair[1] for share, pair in known), Fraction(0))
     epsilon_alone = pure_cost_of(event)
     return None if epsilon_alone is None else (epsilon_alone, Fraction(0))
 
@@ -223,6 +237,13 @@ def leaves_inside(event: PrivacyEvent, count: int = 1) -> Iterator[CountedLeaf]:
             yield from leaves_inside(inner, count * times)
         case _:
             yield event, count
+
+
+def largest_cost(event: Mixture, cost_of: Callable[[PrivacyEvent], Fraction | None]) -> Fraction | None:
+    """Return the largest cost of the events of a mixture, or None where one has none (docs/proofs/sampling.md)."""
+    costs = [add_costs(leaves_inside(part), cost_of) for _, part in event.parts]
+    known = [cost for cost in costs if cost is not None]
+    return max(known) if len(known) == len(costs) else None
 
 
 def add_costs(leaves: Iterable[CountedLeaf], cost_of: Callable[[PrivacyEvent], Fraction | None]) -> Fraction | None:

@@ -13,15 +13,16 @@ from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
-from scipy.special import erfcx, log_ndtr, ndtri_exp
+import scipy
 
-from expost.accounting.composition import add_costs, approx_cost_of, leaves_inside, pure_cost_of
+from expost.accounting.composition import add_costs, approx_cost_of, largest_cost, leaves_inside, pure_cost_of
 from expost.accounting.privacy_event import (
     ApproxEvent,
     ConcentratedEvent,
     DiscreteGaussianEvent,
     ExponentialEvent,
     GaussianEvent,
+    Mixture,
     PoissonSampled,
     PrivacyEvent,
     SampledWithoutReplacement,
@@ -158,10 +159,10 @@ def gaussian_delta(epsilon: Floats, mu: float) -> Floats:
     x, y = epsilon / mu - mu / 2, epsilon / mu + mu / 2
     error = _ULP * (32 + 4 * (x**2 + y**2))
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        upper, lower = erfcx(x / math.sqrt(2)), erfcx(y / math.sqrt(2))
+        upper, lower = scipy.special.erfcx(x / math.sqrt(2)), scipy.special.erfcx(y / math.sqrt(2))
         gap = np.exp(-(x**2) / 2) * (upper * (1 + error) - lower * (1 - error)) / 2
         # Far to the left erfcx overflows; there the profile is below Phi(-x), which is 1 up to rounding.
-        value = np.where(np.isfinite(upper), gap * (1 + error), np.exp(log_ndtr(-x)) * (1 + MARGIN))
+        value = np.where(np.isfinite(upper), gap * (1 + error), np.exp(scipy.special.log_ndtr(-x)) * (1 + MARGIN))
     return np.asarray(np.clip(np.where(np.isnan(value), 1.0, value), SMALLEST, 1.0))
 
 
@@ -224,9 +225,9 @@ def pure_to_gdp(epsilon: float | Fraction) -> Fraction:
         return Fraction(0)
     e = float_up(exact)
     log_kink = -(e + math.log1p(math.exp(-e)))  # ln of 1/(1 + e^epsilon)
-    mu = -2 * float(ndtri_exp(log_kink))
+    mu = -2 * float(scipy.special.ndtri_exp(log_kink))
     # Near epsilon = 0 the inverse loses digits: step up until the forward function, which does not, agrees.
-    while float(log_ndtr(-mu / 2)) > log_kink - 8 * _ULP * abs(log_kink):
+    while float(scipy.special.log_ndtr(-mu / 2)) > log_kink - 8 * _ULP * abs(log_kink):
         mu += max(4 * _ULP, mu * 2.0**-44)
     return Fraction(mu) ** 2
 
@@ -252,6 +253,8 @@ def concentrated_cost_of(event: PrivacyEvent) -> Fraction | None:
             # zCDP does not amplify, but a sample never costs more than the whole (joint quasi-convexity).
             pair, whole = approx_cost_of(event), add_costs(leaves_inside(event.event), concentrated_cost_of)
             return whole if pair is None or whole is None else min(whole, pure_to_zcdp(pair[0]))
+        case Mixture():
+            return largest_cost(event, concentrated_cost_of)
     epsilon_alone = pure_cost_of(event)
     return None if epsilon_alone is None else pure_to_zcdp(epsilon_alone)
 
@@ -269,6 +272,8 @@ def gaussian_cost_of(event: PrivacyEvent) -> Fraction | None:
             # A sample never costs more than the whole: trade-off curves of mixtures are above (DRS22, Section 4).
             epsilon, whole = pure_cost_of(event), add_costs(leaves_inside(event.event), gaussian_cost_of)
             return whole if epsilon is None or whole is None else min(whole, pure_to_gdp(epsilon))
+        case Mixture():
+            return largest_cost(event, gaussian_cost_of)
     epsilon_alone = pure_cost_of(event)
     return None if epsilon_alone is None else pure_to_gdp(epsilon_alone)
 
@@ -281,6 +286,10 @@ def failure_of(event: PrivacyEvent) -> Fraction:
     """
     if isinstance(event, ApproxEvent):
         return event.delta
+    if isinstance(event, Mixture):
+        return sum(
+            (share * (add_costs(leaves_inside(part), failure_of) or _ZERO) for share, part in event.parts), _ZERO
+        )
     if not isinstance(event, SampledEvent):
         return _ZERO
     inside = add_costs(leaves_inside(event.event), failure_of) or _ZERO

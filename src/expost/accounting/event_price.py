@@ -14,6 +14,7 @@ import numpy as np
 from expost.accounting.concentrated import failure_of, rdp_to_epsilon
 from expost.accounting.privacy_event import (
     ExPostEvent,
+    Mixture,
     Parallel,
     PoissonSampled,
     PrivacyEvent,
@@ -24,7 +25,7 @@ from expost.accounting.privacy_event import (
 )
 from expost.accounting.renyi import ex_post_divergences, renyi_divergences
 from expost.accounting.rounding import Floats, add_up, float_down, float_up
-from expost.accounting.scenario import check_adjacency, list_scenarios
+from expost.accounting.scenario import event_under, list_scenarios
 from expost.core import SingleOwner
 from expost.core.adjacency import Adjacency
 from expost.core.errors import InvalidRequest
@@ -117,7 +118,7 @@ class EventPricer(SingleOwner, abc.ABC):
         InvalidRequest
             If the currency has no price for a part, or the event belongs to the other adjacency.
         """
-        check_adjacency(check_event(event), self.adjacency)
+        event = event_under(check_event(event), self.adjacency)
         if event.is_leaf:
             return self._price_leaf(event)
         if isinstance(event, ExPostEvent):
@@ -210,7 +211,7 @@ def worst_case_of(event: PrivacyEvent) -> PrivacyEvent:
     match event:
         case ExPostEvent(loss, cap, paid):
             return event if loss == cap else ExPostEvent(cap, cap, paid)
-        case Sequence(events) | Parallel(events):
+        case Sequence(events) | Parallel(events) | Mixture(events):
             # The same object where nothing changes, so that comparing an outcome with its reservation stays cheap.
             before = tuple(map(worst_case_of, events))
             return event if all(map(operator.is_, before, events)) else replace(event, events=before)

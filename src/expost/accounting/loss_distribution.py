@@ -16,11 +16,10 @@ from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
+import scipy
 from dp_accounting.pld.pld_pmf import DensePLDPmf
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from numpy.typing import NDArray
-from scipy.fft import irfft, next_fast_len, rfft
-from scipy.signal import lfilter
 
 from expost.accounting.privacy_profile import DeltaCurve, PrivacyProfile, profile_of
 from expost.accounting.renyi import sum_renyi
@@ -82,9 +81,9 @@ class LossMasses(DensePLDPmf):  # type: ignore[misc]
     def self_compose(self, num_times: int, tail_mass_truncation: float = 1e-15) -> LossMasses:
         """Return the law of a sum of such losses: the power of the spectrum, over the window Chernoff's bound leaves."""
         low, high = self._chernoff_window(num_times, tail_mass_truncation)
-        size = next_fast_len(max(high - low + 1, len(self._probs)), real=True)
+        size = scipy.fft.next_fast_len(max(high - low + 1, len(self._probs)), real=True)
         # The transform wraps around: what lies outside the window adds its mass, at most the truncated one, inside.
-        wrapped = irfft(rfft(self._probs, size) ** num_times, size)
+        wrapped = scipy.fft.irfft(scipy.fft.rfft(self._probs, size) ** num_times, size)
         kept = np.roll(wrapped, -low)[: high - low + 1]
         lost = 1.0 if self._infinity_mass >= 1 else -math.expm1(num_times * math.log1p(-self._infinity_mass))
         first = self._lower_loss * num_times + low
@@ -124,7 +123,7 @@ class LossMasses(DensePLDPmf):  # type: ignore[misc]
         larger = np.concatenate([[0.0], masses[:-1]])
         above = self._infinity_mass + np.cumsum(larger)
         decay = math.exp(-self._discretization)
-        without = lfilter([decay], [1.0, -decay], larger)
+        without = scipy.signal.lfilter([decay], [1.0, -decay], larger)
         # Each of the two sums rounds at most twice per term.
         rounding = 4 * len(masses) * 2.0**-53 * np.maximum(above, 0.0)
         return losses, np.clip(above - without + rounding, self._infinity_mass, 1.0)
@@ -343,7 +342,7 @@ class _Stage:
     def __init__(self, masses: LossMasses, width: float) -> None:
         self.width = max(width, masses._discretization)
         self._low, self._masses = masses.widen_bins(self.width)
-        self._length = next_fast_len(2 * _STAGE_BINS + 1 + len(self._masses), real=True)
+        self._length = scipy.fft.next_fast_len(2 * _STAGE_BINS + 1 + len(self._masses), real=True)
 
     @cached_property
     def ratios(self) -> Floats:
@@ -357,7 +356,7 @@ class _Stage:
 
     def mean_before(self, kept: Floats) -> Floats:
         """Return the mean of what is kept, as a function of the loss before the phase; nothing is kept off the grid."""
-        found: Floats = irfft(rfft(kept, self._length) * self._spectrum, self._length)
+        found: Floats = scipy.fft.irfft(scipy.fft.rfft(kept, self._length) * self._spectrum, self._length)
         # Entry m is the sum over j of masses[j] kept[m + j]; negative m are at the end.
         place = np.arange(len(kept)) + self._low
         inside = (place > -len(self._masses)) & (place < len(kept))
@@ -365,7 +364,7 @@ class _Stage:
 
     @cached_property
     def _spectrum(self) -> NDArray[np.complex128]:
-        found: NDArray[np.complex128] = np.conj(rfft(self._masses, self._length))
+        found: NDArray[np.complex128] = np.conj(scipy.fft.rfft(self._masses, self._length))
         return found
 
     def refine(self, kept: Floats, later: _Stage) -> Floats:

@@ -23,7 +23,9 @@ from expost.accounting.privacy_event import (
     ExPostEvent,
     GaussianEvent,
     LaplaceEvent,
+    Mixture,
     Parallel,
+    PermuteAndFlipEvent,
     PoissonSampled,
     PrivacyEvent,
     PureEvent,
@@ -183,8 +185,9 @@ def replaced_event(event: PrivacyEvent, *, definition: str, orders: tuple[float,
     match event:
         case ExPostEvent(loss, cap, before):
             return ExPostEvent(2 * loss, 2 * cap, 2 * before)
-        case Sequence(events):
-            return Sequence(tuple(map(convert, events)))
+        case Sequence(events) | Mixture(events):
+            # The choice of a mixture does not depend on the data: each part is converted by itself.
+            return replace(event, events=tuple(map(convert, events)))
         case Parallel(events):
             # A replaced unit may leave one part and enter another. Each of the two parts then loses what an added unit
             # does, and twice that is at most what either converted part costs.
@@ -221,6 +224,8 @@ def _replaced_leaf(leaf: PrivacyEvent, definition: str, orders: tuple[float, ...
             return DiscreteGaussianEvent(scale, 2 * distance, dimension)
         case ExponentialEvent(epsilon):
             return ExponentialEvent(2 * epsilon)  # the ranges of two losses add
+        case PermuteAndFlipEvent(epsilon):
+            return PermuteAndFlipEvent(2 * epsilon)  # scores move by twice as much
     return _replaced_sample(leaf, definition, orders)
 
 

@@ -19,8 +19,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import log_ndtr
+import scipy
 
 from expost.accounting.composition import pure_cost_of
 from expost.accounting.concentrated import concentrated_cost_of
@@ -154,7 +153,7 @@ class MixtureBoundary(_Boundary):
         # A half-normal prior has twice the density of a normal one on its side: hence 2 delta.
         budget = -math.log(float_down(2 * self.failure_probability))
         # The prior's precision, as a share of the clock at which the curve is lowest where it is tuned.
-        share = float(brentq(lambda x: budget + 0.5 * math.log((1 + x) / x) - 1 / (2 * x), 1e-6, 1e3))
+        share = float(scipy.optimize.brentq(lambda x: budget + 0.5 * math.log((1 + x) / x) - 1 / (2 * x), 1e-6, 1e3))
         with np.errstate(divide="ignore"):
             # The clock 1/v is infinite before the first release, where the curve is zero.
             clock = mu_squared if self.concentrated else 1 / mu_squared
@@ -175,7 +174,7 @@ def normal_mixture_quantile(growth: Floats, log_inverse: float) -> Floats:
     only descends: every iterate is safe.
 
     >>> z = normal_mixture_quantile(np.array([1.0]), 5.0)[0]
-    >>> bool(z**2 / 2 + log_ndtr(z) >= 5)
+    >>> bool(z**2 / 2 + scipy.special.log_ndtr(z) >= 5)
     True
     """
     with np.errstate(invalid="ignore"):
@@ -183,7 +182,7 @@ def normal_mixture_quantile(growth: Floats, log_inverse: float) -> Floats:
         target = np.where(np.isfinite(growth), log_inverse + 0.5 * np.log(growth), 0.0)
     z = np.sqrt(2 * np.maximum(target, 0.0))
     for _ in range(_QUANTILE_STEPS):
-        log_mass = log_ndtr(z)
+        log_mass = scipy.special.log_ndtr(z)
         # Newton: the derivative of z^2/2 + ln Phi(z) is z + phi(z) / Phi(z).
         step = (z**2 / 2 + log_mass - target) / (z + np.exp(-(z**2) / 2 - log_mass) / math.sqrt(2 * math.pi))
         z = z - step

@@ -28,7 +28,7 @@ from expost.accounting.privacy_event import (
 )
 from expost.accounting.renyi import sum_renyi
 from expost.accounting.rounding import Floats, float_up, read_amount, read_delta, sqrt_down
-from expost.accounting.scenario import Scenario, check_adjacency, list_scenarios
+from expost.accounting.scenario import Scenario, event_under, list_scenarios
 from expost.accounting.tradeoff_curve import TradeoffCurve, check_prior, epsilon_grid, guess_rate
 from expost.core import explain_arguments
 from expost.core.adjacency import Adjacency
@@ -125,9 +125,8 @@ class PrivacyAccount:
         if not isinstance(currency, str) or (currency not in CURRENCIES and currency != "auto"):
             names = ", ".join(("auto", *CURRENCIES))
             raise InvalidRequest(f"Expected a currency among {names}", got=currency, do="Name one of them")
-        check_adjacency(check_event(event), adjacency)
         self.event, self.adjacency, self.currency = event, adjacency, currency
-        self._scenarios = list_scenarios(event)
+        self._scenarios = list_scenarios(event_under(check_event(event), adjacency))
         self._totals: dict[tuple[str, Scenario], CurrencyTotal | None] = {}
 
     def epsilon(self, delta: float | Fraction = 0) -> float:

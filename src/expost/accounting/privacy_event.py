@@ -24,7 +24,9 @@ __all__ = [
     "ExponentialEvent",
     "GaussianEvent",
     "LaplaceEvent",
+    "Mixture",
     "Parallel",
+    "PermuteAndFlipEvent",
     "PoissonSampled",
     "PrivacyEvent",
     "PureEvent",
@@ -342,6 +344,31 @@ class ExponentialEvent(PrivacyEvent):
 
 
 @dataclass(frozen=True)
+class PermuteAndFlipEvent(PrivacyEvent):
+    """Permute-and-flip, or the index of a noisy maximum with exponential noise; it costs what Laplace noise costs.
+
+    The scale of the noise is 2 sensitivity / epsilon, or half of it where all scores move the same way. Proof:
+    docs/proofs/permute-and-flip.md, 6.
+
+    Parameters
+    ----------
+    epsilon : number >= 0
+        The privacy parameter.
+
+    Examples
+    --------
+    >>> PermuteAndFlipEvent(1).epsilon
+    Fraction(1, 1)
+    """
+
+    kind: ClassVar[str] = "permute-and-flip"
+    epsilon: Fraction
+
+    def __post_init__(self) -> None:
+        self._read_numbers("epsilon")
+
+
+@dataclass(frozen=True)
 class ExPostEvent(PrivacyEvent):
     """A pure ex-post mechanism. Before the run use ``ExPostEvent.promise(cap)``.
 
@@ -396,7 +423,11 @@ class ExPostEvent(PrivacyEvent):
 
 @dataclass(frozen=True)
 class PoissonSampled(PrivacyEvent):
-    """An event on a sample that holds each unit independently with the same probability; add/remove adjacency.
+    """An event on a sample that holds each unit independently with the same probability.
+
+    Under replace-one adjacency the event says what a replaced unit of the sample costs. That bounds nothing about a unit
+    that enters the sample, so the price is that of a ``Mixture``: the event with the probability ``rate``, else nothing
+    (docs/proofs/sampling.md). Account for sums of clipped rows under add/remove, where sampling saves more.
 
     Parameters
     ----------
@@ -539,6 +570,53 @@ class Parallel(PrivacyEvent):
         # A promise about the data must be made on purpose: 1 or "no" do not count as True.
         if not isinstance(self.fixed_parts, bool):
             raise InvalidRequest("Expected fixed_parts to be True or False", got=self.fixed_parts, do="Pass a bool")
+
+
+@dataclass(frozen=True)
+class Mixture(PrivacyEvent):
+    """One of several events, chosen at random with public probabilities that do not depend on the data.
+
+    It does not matter whether the choice is shown. Proof of the prices: docs/proofs/sampling.md.
+
+    Parameters
+    ----------
+    events : iterable of PrivacyEvent
+        The events among which one is chosen.
+    probabilities : iterable of number in [0, 1]
+        The probability of each event. They add up to 1 exactly; pass fractions where decimals cannot.
+
+    Examples
+    --------
+    >>> Mixture([GaussianEvent(1), Sequence()], [0.1, 0.9]).probabilities
+    (Fraction(1, 10), Fraction(9, 10))
+    """
+
+    kind: ClassVar[str] = "mixture"
+    is_leaf: ClassVar[bool] = False
+    events: tuple[PrivacyEvent, ...]
+    probabilities: tuple[Fraction, ...]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.probabilities, Iterable):
+            raise InvalidRequest(
+                "Expected a list of probabilities", got=self.probabilities, do="Pass one probability per event"
+            )
+        events = _read_events(self.events)
+        shares = tuple(rational(share, "probabilities", positive=False) for share in self.probabilities)
+        if len(shares) != len(events):
+            raise InvalidRequest(
+                f"Expected one probability for each of {len(events)} events", got=len(shares), do="Pass as many"
+            )
+        if sum(shares) != 1:
+            raise InvalidRequest(
+                "Expected probabilities that add up to 1", got=str(sum(shares)), do="Pass fractions such as 1/3 exactly"
+            )
+        self._set_fields(events=events, probabilities=shares)
+
+    @property
+    def parts(self) -> tuple[tuple[Fraction, PrivacyEvent], ...]:
+        """The probabilities above zero, each with its event."""
+        return tuple(pair for pair in zip(self.probabilities, self.events, strict=True) if pair[0])
 
 
 def check_event(value: object) -> PrivacyEvent:

@@ -22,10 +22,13 @@ from expost.accounting.privacy_event import (
     ExponentialEvent,
     GaussianEvent,
     LaplaceEvent,
+    Mixture,
+    PermuteAndFlipEvent,
     PoissonSampled,
     PrivacyEvent,
     PureEvent,
     SampledWithoutReplacement,
+    Sequence,
 )
 from expost.accounting.rounding import Floats, float_up, sqrt_up
 
@@ -71,6 +74,9 @@ def profile_of(event: PrivacyEvent) -> PrivacyProfile | None:
         case LaplaceEvent(noise_multiplier):
             largest = float_up(1 / noise_multiplier)
             curve = functools.partial(_laplace_delta, largest)
+        case PermuteAndFlipEvent(epsilon):
+            largest = float_up(epsilon)
+            curve = functools.partial(_laplace_delta, largest)  # docs/proofs/permute-and-flip.md, 6
         case DiscreteLaplaceEvent(scale, sensitivity):
             largest = float_up(event.epsilon)
             curve = functools.partial(_discrete_laplace_delta, float(scale), sensitivity)
@@ -85,6 +91,8 @@ def profile_of(event: PrivacyEvent) -> PrivacyProfile | None:
             return _discrete_gaussian_profile(event)
         case PoissonSampled() | SampledWithoutReplacement():
             return _sampled_profile(event, float_up(event.rate))
+        case Mixture():
+            return _mixture_profile(event)
         case _:
             return None
     return PrivacyProfile(curve, curve, largest)
@@ -140,6 +148,23 @@ def _discrete_gaussian_profile(event: DiscreteGaussianEvent) -> PrivacyProfile |
 
     mu = shift / sigma
     return PrivacyProfile(delta, delta, mu**2 / 2 + _DEVIATIONS * mu + mu / sigma)
+
+
+def _mixture_profile(event: Mixture) -> PrivacyProfile | None:
+    """Average the profiles of the parts, which is exact where the choice is shown (docs/proofs/sampling.md)."""
+    costly = [(float_up(share), profile_of(part)) for share, part in event.parts if part != Sequence()]
+    known = [(share, profile) for share, profile in costly if profile is not None]
+    if len(known) < len(costly) or not known:
+        return None
+
+    def forward(epsilon: Floats) -> Floats:
+        return np.asarray(sum(share * profile.forward(epsilon) for share, profile in known))
+
+    def backward(epsilon: Floats) -> Floats:
+        return np.asarray(sum(share * profile.backward(epsilon) for share, profile in known))
+
+    symmetric = all(profile.symmetric for _, profile in known)
+    return PrivacyProfile(forward, forward if symmetric else backward, max(profile.largest for _, profile in known))
 
 
 def _sampled_profile(event: PoissonSampled | SampledWithoutReplacement, rate: float) -> PrivacyProfile | None:

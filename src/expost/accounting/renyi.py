@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from expost.accounting.amplification import (
+    mixture_renyi,
     poisson_gaussian_renyi,
     poisson_renyi,
     poisson_renyi_symmetric,
@@ -27,6 +28,8 @@ from expost.accounting.privacy_event import (
     ExponentialEvent,
     GaussianEvent,
     LaplaceEvent,
+    Mixture,
+    PermuteAndFlipEvent,
     PoissonSampled,
     PrivacyEvent,
     PureEvent,
@@ -52,6 +55,7 @@ _NEAR_RANDOMIZED_RESPONSE = (
     LaplaceEvent,
     DiscreteLaplaceEvent,
     ExponentialEvent,
+    PermuteAndFlipEvent,
     PoissonSampled,
     SampledWithoutReplacement,
 )
@@ -169,9 +173,20 @@ def _sampled_curve(event: SampledEvent, grid: Floats) -> Floats:
         # The multiplier is rounded down by two ulps: less noise costs more.
         return poisson_gaussian_renyi(orders, rate, float(inner.noise_multiplier) * (1 - 2.0**-52))
     # Their worst pairs can be swapped, so one direction bounds both (docs/proofs/sampling.md).
-    if isinstance(inner, PureEvent | LaplaceEvent | DiscreteLaplaceEvent):
+    if isinstance(inner, PureEvent | LaplaceEvent | DiscreteLaplaceEvent | PermuteAndFlipEvent):
         return poisson_renyi_symmetric(orders, rate, curve)
     return poisson_renyi(orders, rate, curve)
+
+
+def _mixture_curve(event: Mixture, grid: Floats) -> Floats:
+    """Return the divergences of a mixture: moments average (docs/proofs/sampling.md)."""
+    orders = tuple(grid.tolist())
+    curves = np.array([renyi_divergences(part, orders) for _, part in event.parts])
+    # Given that nothing failed the probabilities of the parts are others, so only the largest divergence is left.
+    if failure_of(event) > 0:
+        largest: Floats = curves.max(axis=0)
+        return largest
+    return mixture_renyi(orders, [float_up(share) for share, _ in event.parts], curves)
 
 
 def _randomized_response(epsilon: float, orders: Floats) -> Floats:
@@ -248,8 +263,10 @@ _CURVES: dict[type[PrivacyEvent], Callable[[Any, Floats], Floats]] = {
     LaplaceEvent: lambda event, orders: _laplace_curve(float_up(1 / event.noise_multiplier), orders),
     DiscreteLaplaceEvent: lambda event, orders: _discrete_laplace_curve(float(event.scale), event.sensitivity, orders),
     ExponentialEvent: lambda event, orders: _bounded_range_curve(float_up(event.epsilon), orders),
+    PermuteAndFlipEvent: lambda event, orders: _laplace_curve(float_up(event.epsilon), orders),
     Sequence: _inner_curve,
     Repeat: _inner_curve,
+    Mixture: _mixture_curve,
     PoissonSampled: _sampled_curve,
     SampledWithoutReplacement: _sampled_curve,
 }

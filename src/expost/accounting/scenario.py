@@ -10,9 +10,10 @@ import functools
 import itertools
 import json
 import math
+import operator
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from expost.accounting.amplification import amplified_epsilon
@@ -22,7 +23,9 @@ from expost.accounting.privacy_event import (
     ExponentialEvent,
     ExPostEvent,
     GaussianEvent,
+    Mixture,
     Parallel,
+    PermuteAndFlipEvent,
     PoissonSampled,
     PrivacyEvent,
     PureEvent,
@@ -34,7 +37,7 @@ from expost.accounting.rounding import sqrt_down
 from expost.core.adjacency import Adjacency
 from expost.core.errors import InvalidRequest
 
-__all__ = ["Scenario", "check_adjacency", "list_scenarios"]
+__all__ = ["Scenario", "event_under", "list_scenarios"]
 
 _NEARLY_ALL = 1 - Fraction(1, 2**40)  # a rate above it saves less than the rounding of its formulas costs
 _MOST = 10_000  # alternatives a unit may have
@@ -100,45 +103,50 @@ def list_scenarios(event: PrivacyEvent) -> tuple[Scenario, ...]:
             return (Scenario(((event, 1),)),)
         case PoissonSampled() | SampledWithoutReplacement():
             return _drop_contained(_sample_scenario(event, scenario) for scenario in list_scenarios(event.event))
+        case Mixture():
+            return _mix_scenarios(event)
         case ExPostEvent(loss, cap, before):
             return (Scenario((), loss, cap, 2 * before),)
     raise InvalidRequest("Expected an event that can be taken apart", got=event.kind, do="Mark it as a leaf")
 
 
-def check_adjacency(event: PrivacyEvent, adjacency: Adjacency) -> None:
-    """Refuse an event whose theorem is for the other adjacency: the two are never mixed in one account."""
+def event_under(event: PrivacyEvent, adjacency: Adjacency) -> PrivacyEvent:
+    """Return the event as it is priced under an adjacency; refuse one whose theorem is for the other.
+
+    >>> event_under(PoissonSampled(0.1, PureEvent(1)), Adjacency.REPLACE_ONE).kind
+    'mixture'
+    """
     if event.is_leaf:
-        return
-    replace = adjacency is Adjacency.REPLACE_ONE
-    needed, sampling = None, ""
-    parts: tuple[PrivacyEvent, ...] = ()
+        return event
+    replaced = adjacency is Adjacency.REPLACE_ONE
     match event:
-        case PoissonSampled(_, inner):
-            needed, sampling, parts = Adjacency.ADD_REMOVE, "Poisson sampling", (inner,)
-        case SampledWithoutReplacement(_, _, inner):
-            needed, sampling, parts = Adjacency.REPLACE_ONE, "sampling without replacement", (inner,)
-        case Parallel(events, fixed_parts):
+        case SampledWithoutReplacement() if not replaced:
+            raise InvalidRequest(
+                "Expected replace-one adjacency for sampling without replacement", do='Pass adjacency="replace-one"'
+            )
+        case Parallel(_, fixed_parts) if replaced and not fixed_parts:
             # A replaced unit may leave one part and enter another: both parts change, so their costs add.
-            if replace and not fixed_parts:
-                raise InvalidRequest(
-                    "Expected parts that a replacement cannot change",
-                    do="Pass fixed_parts=True if the part of each unit is public, or account under add-remove",
-                )
-            parts = events
-        case Sequence(events):
-            parts = events
-        case Repeat(inner):
-            parts = (inner,)
-    if needed is not None and adjacency is not needed:
-        raise InvalidRequest(f"Expected {needed.value} adjacency for {sampling}", do=f'Pass adjacency="{needed.value}"')
-    for part in parts:
-        check_adjacency(part, adjacency)
+            raise InvalidRequest(
+                "Expected parts that a replacement cannot change",
+                do="Pass fixed_parts=True if the part of each unit is public, or account under add-remove",
+            )
+        case PoissonSampled(rate, inner) if replaced:
+            # docs/proofs/sampling.md: the worst case shows whether the unit is in the sample.
+            return Mixture((event_under(inner, adjacency), Sequence()), (rate, 1 - rate))
+        case Sequence(events) | Parallel(events) | Mixture(events):
+            # The same object where nothing changes: this runs for every step of a training.
+            found = tuple(event_under(part, adjacency) for part in events)
+            return event if all(map(operator.is_, found, events)) else replace(event, events=found)
+        case Repeat() | PoissonSampled() | SampledWithoutReplacement():
+            inner = event_under(event.event, adjacency)
+            return event if inner is event.event else replace(event, event=inner)
+    return event
 
 
 def _is_free(event: PrivacyEvent) -> bool:
     """Return whether a leaf costs nothing."""
     match event:
-        case PureEvent(epsilon) | ExponentialEvent(epsilon):
+        case PureEvent(epsilon) | ExponentialEvent(epsilon) | PermuteAndFlipEvent(epsilon):
             return epsilon == 0
         case ApproxEvent(epsilon, delta):
             return epsilon == delta == 0
@@ -197,9 +205,7 @@ def _sample_scenario(event: SampledEvent, inner: Scenario) -> Scenario:
             raise InvalidRequest("Expected a refined release outside a sample", do="Price it without sampling")
         loss, cap = (amplified_epsilon(amount, event.rate) for amount in (inner.loss, inner.cap))
         return Scenario((), loss, cap)
-    # Together with other leaves the ex-post part is one more pure event at its cap, known before the run.
-    leaves = inner.joined(Scenario(((PureEvent(inner.cap + inner.span), 1),))).leaves if inner.cap else inner.leaves
-    single = _merge_leaves(leaves)
+    single = _single_event(inner)
     leaf: PrivacyEvent
     if isinstance(event, SampledWithoutReplacement):
         leaf = SampledWithoutReplacement(event.sample_size, event.population_size, single)
@@ -210,9 +216,31 @@ def _sample_scenario(event: SampledEvent, inner: Scenario) -> Scenario:
     return Scenario(((leaf, 1),))
 
 
+def _mix_scenarios(event: Mixture) -> tuple[Scenario, ...]:
+    """Turn a mixture into one leaf, for each combination of what its events can be for a unit."""
+    shares, alternatives = zip(*((share, list_scenarios(part)) for share, part in event.parts), strict=True)
+    _check_number(math.prod(map(len, alternatives)))
+    return _drop_contained(_mix_scenario(shares, chosen) for chosen in itertools.product(*alternatives))
+
+
+def _mix_scenario(shares: tuple[Fraction, ...], chosen: tuple[Scenario, ...]) -> Scenario:
+    """Mix one scenario of each event; pure ex-post ones stay ex post, at the largest loss and cap."""
+    if len(set(chosen)) == 1:
+        return chosen[0]
+    if not any(each.leaves or each.span for each in chosen):
+        return Scenario((), max(each.loss for each in chosen), max(each.cap for each in chosen))
+    return Scenario(((Mixture(tuple(map(_single_event, chosen)), shares), 1),))
+
+
+def _single_event(scenario: Scenario) -> PrivacyEvent:
+    """Return a scenario as one event; its ex-post part is a pure event at its cap, known before the run."""
+    most = scenario.cap + scenario.span
+    return _merge_leaves(scenario.joined(Scenario(((PureEvent(most), 1),))).leaves if most else scenario.leaves)
+
+
 def _merge_leaves(leaves: tuple[tuple[PrivacyEvent, int], ...]) -> PrivacyEvent:
     """Return the leaves as one event; Gaussian ones on the same sample are one Gaussian, since mu squared adds."""
-    if all(isinstance(leaf, GaussianEvent) for leaf, _ in leaves):
+    if leaves and all(isinstance(leaf, GaussianEvent) for leaf, _ in leaves):
         if len(leaves) == 1 and leaves[0][1] == 1:
             return leaves[0][0]
         mu_squared = sum(number * leaf.mu_squared for leaf, number in leaves if isinstance(leaf, GaussianEvent))

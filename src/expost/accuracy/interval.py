@@ -46,6 +46,7 @@ __all__ = [
     "noise_radii",
     "noise_radius",
     "noise_tail",
+    "parts_for_rates",
     "predicted_rate",
     "relative_ladder",
     "relative_rule",
@@ -346,10 +347,36 @@ def failure_parts(counts: Floats, share: float, failure: float) -> FailureParts:
         margins = np.floor(share * np.maximum(counts, 0.0)) + 1.0
         wanted = _tails_beyond(margins, predicted_rate(counts, share, failure))
         parts = (1 - _EVEN_PART) * wanted / wanted.sum() + _EVEN_PART / len(counts)
-    # Each part is rounded down to a short list, so that few rules need calibrating.
+    return FailureParts(_list_parts(parts))
+
+
+def parts_for_rates(rates: Floats, failure: float) -> FailureParts:
+    """Return parts for cells that would reach their target at these rates with an even split of the failure probability.
+
+    A radius is about log(2 / level) noise scales, so at a common rate E a cell that needs the rate e with the level d would
+    do with the level 2 (d / 2)^(E / e). The lowest E at which these levels add up to ``failure`` sets the parts.
+
+    >>> parts_for_rates(np.array([1.0, 0.5, 0.25]), 0.05).parts.tolist()
+    [0.85, 0.03, 0.01]
+    >>> parts_for_rates(np.array([2.0, 2.0]), 0.05).parts.tolist()
+    [0.5, 0.5]
+    """
+    powers = math.log(2 * len(rates) / failure) * rates.max() / rates
+    low, high = 0.0, 1.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (low, middle) if 2 * np.exp(-middle * powers).sum() <= failure else (middle, high)
+    wanted = np.exp(-high * powers)
+    return FailureParts(_list_parts((1 - _EVEN_PART) * wanted / wanted.sum() + _EVEN_PART / len(rates)))
+
+
+def _list_parts(parts: Floats) -> Floats:
+    """Round each part down to a short list, so that few rules or radii need computing; an even split stays."""
+    if np.ptp(parts) < 1e-9:
+        return np.full(len(parts), 1 / len(parts))
     place = np.searchsorted(-_PARTS, -parts)
     listed = _PARTS[np.minimum(place, len(_PARTS) - 1)]
-    return FailureParts(np.where(place < len(_PARTS), listed, np.minimum(parts, _PARTS[-1])))
+    return np.where(place < len(_PARTS), listed, np.minimum(parts, _PARTS[-1]))
 
 
 def _tails_beyond(margins: Floats, rate: float) -> Floats:

@@ -10,8 +10,8 @@ import math
 from functools import lru_cache
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import gammainc, gammaincc
 
 from expost.core import InvalidRequest
 from expost.noise.spherical_noise import GRID_RATIO, least_step, shape_of
@@ -119,7 +119,9 @@ def spherical_variances(dimension: int) -> tuple[Floats, Floats]:
     steps = np.arange(least_step(), highest + 1)
     ends = shape * ratio**steps
     # Differences on the side where they lose no digits.
-    cells = np.where(ends[1:] < shape, np.diff(gammainc(shape, ends)), -np.diff(gammaincc(shape, ends)))
+    cells = np.where(
+        ends[1:] < shape, np.diff(scipy.special.gammainc(shape, ends)), -np.diff(scipy.special.gammaincc(shape, ends))
+    )
     if dimension % 2 == 0:
         cells *= ratio ** (-(steps[1:] - steps[0]) / 2)
     chances: Floats = cells / cells.sum()
@@ -143,7 +145,7 @@ def spherical_norm_quantile(dimension: int, failure_probability: float) -> float
     goal = failure_probability * (1 - _CLOSE) - _MISSED
 
     def tail(length: float) -> float:
-        return float(chances @ gammaincc(dimension / 2, length**2 / (2 * variances)))
+        return float(chances @ scipy.special.gammaincc(dimension / 2, length**2 / (2 * variances)))
 
     low, high = 0.0, 4.0 * dimension + 40.0
     while tail(high) > goal:
@@ -251,14 +253,16 @@ def _gaussian_mean_excess(dimension: int, curvature: float) -> tuple[float, Floa
     grid = reach / size
     edges = np.arange(size + 1) * grid
     law = np.zeros(2 * size)
-    law[1 : size + 1] = np.diff(gammainc(0.5, edges / (2 * heavy)))  # each value is rounded up to the next edge
+    law[1 : size + 1] = np.diff(
+        scipy.special.gammainc(0.5, edges / (2 * heavy))
+    )  # each value is rounded up to the next edge
     if dimension > 1:
         rest = np.zeros(2 * size)
-        rest[1 : size + 1] = np.diff(gammainc((dimension - 1) / 2, edges / 2))
+        rest[1 : size + 1] = np.diff(scipy.special.gammainc((dimension - 1) / 2, edges / 2))
         law = np.fft.irfft(np.fft.rfft(law) * np.fft.rfft(rest), n=2 * size)
     survival = np.clip(1 - np.cumsum(law[: size + 1]), 0, 1) + _GAUSSIAN_ROUNDOFF
     beyond = np.cumsum(survival[::-1])[::-1] * grid
     # E(C - reach)+ <= heavy P(chi^2_3 > s reach / heavy) + n P(chi^2_(n+1) > (1 - s) reach): each beyond its share.
-    parts = heavy * gammaincc(1.5, _SHARES * reach / (2 * heavy))
-    parts += dimension * gammaincc((dimension + 1) / 2, (1 - _SHARES) * reach / 2)
+    parts = heavy * scipy.special.gammaincc(1.5, _SHARES * reach / (2 * heavy))
+    parts += dimension * scipy.special.gammaincc((dimension + 1) / 2, (1 - _SHARES) * reach / 2)
     return grid, np.asarray(beyond + float(parts.min()))

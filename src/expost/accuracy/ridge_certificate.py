@@ -9,8 +9,8 @@ from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import log_ndtr
 
 __all__ = [
     "CELLS",
@@ -175,7 +175,7 @@ def _log_mean(center: float) -> Floats:
     """Return the logarithm of E exp(-rate (center + Laplace)^2) for every rate: two Gaussian integrals."""
     # (1/2) int_0^inf exp(-b - rate (center +- b)^2) db = sqrt(pi / rate) / 2 exp(1 / (4 rate) +- center) Phi(-x sqrt 2).
     root = np.sqrt(2 * _RATES)
-    sides = [sign * center + log_ndtr(-(1 + sign * 2 * _RATES * center) / root) for sign in (1, -1)]
+    sides = [sign * center + scipy.special.log_ndtr(-(1 + sign * 2 * _RATES * center) / root) for sign in (1, -1)]
     together: Floats = np.logaddexp(*sides) + 1 / (4 * _RATES) + 0.5 * np.log(math.pi / _RATES) - math.log(2)
     return together
 

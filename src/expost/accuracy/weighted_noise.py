@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["continuous_radius", "laplace_sum_radius"]
+__all__ = ["continuous_radius", "equal_sum_factors", "laplace_sum_radius", "lower_radius"]
 
 Floats = NDArray[np.float64]
 
 _APART = 1.04  # the least ratio of two scales whose partial fractions are computed
 _SMALLEST = 1e-4  # of the largest scale: smaller ones are raised to it
 _FLOAT_ERROR = 1e-12  # of the sum of sizes of all fractions, added to the tail
+_STEPS, _CLOSE = 7, 1e-6  # of Newton's method: the most steps, and the relative step that ends it
 _HALVINGS = 40  # the upper end of the bracket is returned, so what remains of it only widens intervals
 _MULTIPLIERS = np.linspace(0.01, 0.99, 99)  # of Chernoff's bound
 
@@ -47,6 +50,41 @@ def laplace_sum_radius(weights: Floats, scale: float, level: float) -> Floats:
     return np.asarray(scale * continuous_radius(sizes, level) + sizes.sum(axis=0))
 
 
+def equal_sum_factors(count: int, level: float) -> tuple[float, float]:
+    """Return two radii of the sum of ``count`` Laplace noises of scale one: the exact one, and Chernoff's.
+
+    The size of the sum is a mixture of Erlang laws: of order k - i with probability C(k-1+i, i) / 2^(k-1+i)
+    (docs/proofs/windows.md). Discrete noise of scale s is within s times the first, plus one for each noise, and within s
+    times the second: E exp(h X) of discrete noise is at most that of continuous noise.
+
+    Parameters
+    ----------
+    count : int
+        The number of noises.
+    level : float
+        The probability with which the sum may exceed each radius.
+
+    Examples
+    --------
+    >>> exact, bound = equal_sum_factors(1, 0.05)
+    >>> round(exact, 3), round(bound, 3)
+    (2.996, 5.847)
+    """
+    orders = np.arange(count)
+    factorials = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, 2 * count)))])
+    logs = (
+        factorials[count - 1 + orders] - factorials[count - 1] - factorials[orders] - (count - 1 + orders) * np.log(2)
+    )
+    above = np.logaddexp.accumulate(logs)[::-1]  # of each order j: the probability that the mixture's order is above j
+    chernoff = float(_chernoff_radius(np.ones((count, 1)), level)[0])
+    low, high = 0.0, chernoff
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        tail = np.exp(orders * np.log(middle) - middle - factorials[:count] + above).sum()
+        low, high = (low, middle) if tail * (1 + _FLOAT_ERROR) <= level else (middle, high)
+    return high, chernoff
+
+
 def continuous_radius(sizes: Floats, level: float) -> Floats:
     """Return the radius of each weighted sum of continuous Laplace noises of scale one.
 
@@ -66,14 +104,45 @@ def continuous_radius(sizes: Floats, level: float) -> Floats:
     differences = squares[:, None] - squares[None, :]
     np.einsum("iic->ic", differences)[:] = squares  # so that the factor of a scale with itself is one
     fractions = (squares[:, None] / differences).prod(axis=1)
-    low = np.zeros_like(widest)
-    high = _chernoff_radius(sizes / widest, level)
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        parts = fractions * np.exp(-middle / scales)
-        enough = parts.sum(axis=0) + _FLOAT_ERROR * np.abs(fractions).sum(axis=0) <= level
-        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-    return np.where(largest > 0, high * widest, 0.0)
+    # What float errors can hide is added to the tail, which leaves the root of the rest of the level.
+    wanted = np.maximum(level - _FLOAT_ERROR * np.abs(fractions).sum(axis=0), 0.0)
+
+    def tail(radius: Floats) -> tuple[Floats, Floats]:
+        parts = fractions * np.exp(-radius / scales)
+        return parts.sum(axis=0), (parts / scales).sum(axis=0)
+
+    return np.where(largest > 0, lower_radius(_chernoff_radius(sizes / widest, level), tail, wanted) * widest, 0.0)
+
+
+def lower_radius(radius: Floats, tail: Callable[[Floats], tuple[Floats, Floats]], level: Floats | float) -> Floats:
+    """Lower safe radii to the least ones by Newton's method on the logarithm of the tail.
+
+    Sums of Laplace noises have log-concave laws, so the logarithm of the tail is concave and lies below its tangents: a
+    step from above the root stays above it. A step that would not, because of float errors, is not taken.
+
+    Parameters
+    ----------
+    radius : ndarray
+        Radii that are large enough.
+    tail : callable
+        Returns the probability to exceed each radius, and minus its derivative.
+    level : ndarray or float
+        The probability to exceed each radius that is allowed.
+    """
+    exceeded, slope = tail(radius)
+    for _ in range(_STEPS):
+        # Where the tail is lost in float errors, no step is taken.
+        sound = (exceeded > 0) & (slope > 0) & (exceeded < level)
+        ratio = np.where(sound, exceeded, 1.0) / np.where(sound, level, 1.0)
+        moved = radius + np.where(sound, np.log(ratio) * exceeded / np.where(sound, slope, 1.0), 0.0) * (1 - 1e-9)
+        after = tail(moved)
+        better = sound & (after[0] <= level)
+        settled = bool((moved >= radius * (1 - _CLOSE)).all())
+        radius, exceeded = np.where(better, moved, radius), np.where(better, after[0], exceeded)
+        slope = np.where(better, after[1], slope)
+        if settled:
+            break
+    return radius
 
 
 def _chernoff_radius(sizes: Floats, level: float) -> Floats:

@@ -20,14 +20,15 @@ from expost.core import ApproxGuarantee, Guarantee, Ladder, Measure, PureGuarant
 from expost.models.descent.descent_rule import DescentRule
 from expost.models.descent.feature_grid import FeatureGrid
 from expost.models.descent.linear_learner import LinearProblem
+from expost.models.descent.measured_test import MeasuredTest
 from expost.models.descent.score_head import Logistic, Squared
-from expost.models.descent.stopping_test import ScoreRule, ValidationTest
+from expost.models.descent.stopping_test import ScoreRule, StopVerdict, ValidationTest
 from expost.models.descent.training_query import TrainingPlan
 from expost.models.descent.training_schedule import Batches, Disjoint, Full, Phase, Poisson, Schedule
 from expost.models.descent.training_watch import Watch, Watching
 from expost.models.descent.tuning_plan import TuningPlan, TuningSetting, doubling_ladder
 from expost.noise import ReducedAboveThreshold
-from expost.noise.bits import BitSource
+from expost.noise.bits import BitSource, SeededBits
 from expost.noise.gaussian_stream import GaussianStream
 
 __all__ = ["FEW", "RUNS", "canary_pair", "entries", "plan_training", "watched_pair"]
@@ -51,15 +52,16 @@ def entries() -> Iterable[AuditEntry]:
     modules = [gradient_entry("expost.torch.train", _module_pairs)]
     renewed = ("expost.noise.rising_threshold.RenewedThreshold",)
     return (
-        # A measured score is a sum under the same Gaussian stream; it has no attack of its own.
-        gradient_entry(
-            package + "trainer.Trainer",
-            _training_pairs,
-            also=(package + "stopping_price.PriceList", package + "measured_test.MeasuredTest"),
-        ),
+        gradient_entry(package + "trainer.Trainer", _training_pairs, also=(package + "stopping_price.PriceList",)),
+        gradient_entry(package + "measured_test.MeasuredTest", _measured_pairs),
         AuditEntry(package + "stopping_test.ValidationTest", _validation_pairs, also=renewed, noise=REDUCED),
         gradient_entry(package + "linear_learner.NewtonLearner", _newton_pairs),
-        gradient_entry(package + "tuning_plan.TuningPlan", _tuning_pairs),
+        # A search among models of tables is the same ladder, with trainings that are attacked on their own.
+        gradient_entry(
+            package + "tuning_plan.TuningPlan",
+            _tuning_pairs,
+            also=("expost.models.tabular.table_search.TableLadder",),
+        ),
         gradient_entry(package + "training_watch.Watching", _watched_pairs, also=(package + "training_watch.Watch",)),
         *(modules if importlib.util.find_spec("torch") else ()),
     )
@@ -175,6 +177,24 @@ def _watched_pairs() -> Sequence[Pair]:
         stream_pair("what one watched step releases", _one_step_claim(), left, right),
         watched_pair("a released gradient and count", gradient=-1.0, number=-1.0),
     )
+
+
+def _measured_pairs() -> Sequence[Pair]:
+    """Attack the score and the count that one phase measures, with a wrong prediction more."""
+    rule = ScoreRule.of(Target(Measure.ACCURACY, Fraction(2, 3), Fraction(1, 5)))
+    problem, phases = _one_weight(Logistic(), clip=0.1, rule=_RULE), (Phase(1, Fraction(1)),)
+    share = MeasuredTest(rule, phases, failure_probability=Fraction(1, 5), expected_rows=4, size=1, bits=SeededBits(1))
+    noise = phases[0].divide(share.training_share(0))[1]
+    assert noise is not None
+    claim = Schedule(Full(4), (Phase(1, noise),)).prices(_DELTA).cap.promise()
+
+    def measured(features: Floats, bits: BitSource) -> StopVerdict:
+        table = problem.table(features, _targets(features).astype(np.intp))  # at weight 0 class 0 is predicted
+        test = MeasuredTest(rule, phases, failure_probability=Fraction(1, 5), expected_rows=4, size=1, bits=bits)
+        return test.judge_model(table.learner(slice(None), None), 0)
+
+    left, right = (partial(measured, features) for features in _TABLES)
+    return (stream_pair("a wrong prediction is added", claim, left, right),)
 
 
 def _validation_pairs() -> Sequence[Pair]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from functools import partial
@@ -14,15 +15,18 @@ from expost import stats
 from expost.audit.audit_registry import AuditEntry
 from expost.audit.climb_simulator import simulated_pairs
 from expost.audit.pair_attack import Outcomes, Pair
-from expost.audit.planted_fault import CHOICES, LAPLACE, PATHS, RECORDS, SMOOTH
+from expost.audit.planted_fault import CHOICES, GAUSSIAN_PATH, LAPLACE, PATHS, RECORDS, SMOOTH
 from expost.audit.privacy_claim import Claim, ExPost
 from expost.audit.replay_views import replay_pair
-from expost.core import PureGuarantee, Release, Sensitivity
+from expost.core import Adjacency, Ladder, PureGuarantee, Release, Sealed, Sensitivity, ZeroConcentratedGuarantee
 from expost.data import Dataset
+from expost.noise import GaussianPath
 from expost.noise.bits import BitSource
+from expost.noise.lattice import sealed_copies
 from expost.stats import hypothesis
+from expost.stats.hypothesis.rank_rows import RankedRows, RankPlan, TableProtection
 
-__all__ = ["EQUAL", "entries", "released_pair", "trials_pair"]
+__all__ = ["EQUAL", "entries", "gaussian_pair", "released_pair", "trials_pair"]
 
 Build = Callable[..., Any]
 Rows = Sequence[dict[str, Any]]
@@ -34,13 +38,14 @@ _FAR = 60.0  # released numbers are clipped here: beyond it they reveal nothing 
 _WIDTH = 6  # numbers of one outcome; missing ones are set beyond the clipping range
 _KEYS = ("a", "b")
 # The added row is extreme in every column; the others sit where one more row moves the most.
-_ROWS = [{"who": 1, "key": "a", "x": 0, "y": 1}, {"who": 2, "key": "b", "x": 1, "y": 0}]
-_ADDED = {"who": 3, "key": "a", "x": 1, "y": 1}
+_DAY = datetime.date(2024, 1, 31)
+_ROWS = [{"who": 1, "key": "a", "x": 0, "y": 1, "at": _DAY}, {"who": 2, "key": "b", "x": 1, "y": 0}]
+_ADDED = {"who": 3, "key": "a", "x": 1, "y": 1, "at": _DAY}
 # For spreads: so many equal rows that their number is clear, and one that differs stands out.
 EQUAL = 30 * [{"who": 1, "key": "b", "x": 0, "y": 0}]
 _MANY = 60 * _ROWS  # so many rows of each key that no noise hides it
 _TOP = 200  # the highest of so many steps is chosen rarely
-_SCHEMA = pa.schema({"who": pa.int8(), "key": pa.string(), "x": pa.int8(), "y": pa.int8()})
+_SCHEMA = pa.schema({"who": pa.int8(), "key": pa.string(), "x": pa.int8(), "y": pa.int8(), "at": pa.date32()})
 _BOUNDS = {"x": (0, 1), "y": (0, 1)}
 
 
@@ -51,13 +56,19 @@ def entries() -> Iterable[AuditEntry]:
         "Count": _count_pairs,
         "CountDistinct": _statistic_pairs(stats.CountDistinct),
         "Histogram": _statistic_pairs(partial(stats.Histogram, "x", edges=[0, 0.5, 1])),
+        "CountOverTime": _statistic_pairs(partial(stats.CountOverTime, "at", bounds=("2024-01-01", "2024-02-29"))),
+        "Cumulative": _statistic_pairs(partial(stats.Cumulative, "x", bins=2)),
+        "Moving": _statistic_pairs(partial(stats.Moving, "x", 1, bins=2)),
         "ContingencyTable": _table_pairs,
+        "ValueCounts": _statistic_pairs(partial(stats.ValueCounts, "key"), noisy=False),
         "TopK": _statistic_pairs(partial(stats.TopK, "key", 1), noisy=False),
         "Sum": _statistic_pairs(partial(stats.Sum, "x"), partial(stats.Sum, "x", within="50%", max_epsilon=2)),
-        "Mean": _statistic_pairs(partial(stats.Mean, "x")),
+        "Ratio": _statistic_pairs(partial(stats.Ratio, "x", "y")),
+        "Mean": _statistic_pairs(partial(stats.Mean, "x"), partial(stats.Mean, "x", weight="y", epsilon=1)),
         "Variance": _statistic_pairs(partial(stats.Variance, "x"), variance, rows=EQUAL),
         "StandardDeviation": _statistic_pairs(partial(stats.StandardDeviation, "x"), rows=EQUAL),
         "Covariance": _statistic_pairs(partial(stats.Covariance, ["x", "y"]), rows=4 * EQUAL),
+        "Correlation": _statistic_pairs(partial(stats.Correlation, "x", "y"), rows=4 * EQUAL),
         "Summary": _statistic_pairs(partial(stats.Summary, ["x"]), rows=EQUAL),
         "Quantiles": _statistic_pairs(partial(stats.Quantiles, "x", [0.5], levels=1)),
         "Quantile": _quantile_pairs,
@@ -69,7 +80,7 @@ def entries() -> Iterable[AuditEntry]:
         "CountByPrivateKeys": _counts_by_private_keys,
     }
     # Tests that allow a private number of rows are also attacked with one.
-    tests = {
+    tests: dict[str, Build] = {
         "BinomialTest": _test_pairs(partial(hypothesis.BinomialTest, "s", equals=True, null=0.5)),
         "MeanDifferenceTest": _test_pairs(partial(hypothesis.MeanDifferenceTest, "x", by="g", groups=("a", "b"))),
         "AnovaTest": _test_pairs(partial(hypothesis.AnovaTest, "x", by="g")),
@@ -77,10 +88,16 @@ def entries() -> Iterable[AuditEntry]:
         "IndependenceTest": _test_pairs(partial(hypothesis.IndependenceTest, "g", "s")),
         "CorrelationTest": _test_pairs(partial(hypothesis.CorrelationTest, "x", "y"), private_size=False),
         "LinearCorrelationTest": _test_pairs(partial(hypothesis.LinearCorrelationTest, "x", "z"), private_size=False),
+        "MannWhitneyTest": partial(_rank_pairs, _two_groups(), [[0.0], _MIDDLE], [[1.0], _MIDDLE]),
+        "KruskalWallisTest": partial(
+            _rank_pairs, _several_groups(), [[0.0, 1.0], _MIDDLE[:2]], [[1.0, 1.0], _MIDDLE[:2]]
+        ),
+        "SignedRankTest": partial(_rank_pairs, _pairs_of_rows(), [[9.0, 1.0]], [[-9.0, 1.0]]),
         "SplitTest": _test_pairs(partial(hypothesis.SplitTest, "correlation", "x", "y", parts=1)),
     }
     return (
         *(AuditEntry(f"expost.stats.{name}", pairs, noise=_NOISE) for name, pairs in statistics.items()),
+        AuditEntry("expost.stats.gaussian_plan.GaussianPlan", _gaussian_pairs, noise=GAUSSIAN_PATH),
         *(AuditEntry(f"expost.stats.hypothesis.{name}", pairs, noise=PATHS) for name, pairs in tests.items()),
     )
 
@@ -143,9 +160,21 @@ def released_pair(name: str, build: Build, *, rows: Rows = _ROWS) -> Pair:
     return replay_pair(name, claim, partial(_answer_query, build, more), partial(_answer_query, build, fewer))
 
 
-def _build_dataset(rows: Rows, unit: str = "row") -> Dataset:
+def gaussian_pair(name: str, build: Build, *, billed: int = 1) -> Pair:
+    """Build a pair of what a query releases under Gaussian noise; ``billed`` plants a fault: its rho is divided by it."""
+    sides = [_build_dataset(rows, "who", groups=2) for rows in ([*_ROWS, _ADDED, _ADDED | {"key": "b"}], _ROWS)]
+    plan = build().plan(sides[1])
+    rho = plan.worst_case.amounts()["rho"]
+
+    def sample_vectors(sealed: Sealed, runs: int, bits: BitSource) -> Outcomes:
+        return Outcomes.of(GaussianPath(sealed_copies(sealed, runs), Ladder((rho,)), bits=bits).at(0).reshape(runs, -1))
+
+    return Pair.of(name, ZeroConcentratedGuarantee(rho / billed), sample_vectors, *map(plan.measure, sides))
+
+
+def _build_dataset(rows: Rows, unit: str = "row", groups: int = 1) -> Dataset:
     """Describe a table of these rows."""
-    limits: dict[str, Any] = {} if unit == "row" else {"max_rows_per_unit": 2, "max_groups_per_unit": 1}
+    limits: dict[str, Any] = {} if unit == "row" else {"max_rows_per_unit": 2, "max_groups_per_unit": groups}
     table = pa.Table.from_pylist(list(rows), _SCHEMA)
     return Dataset(table, unit=unit, bounds=_BOUNDS, categories={"key": _KEYS}, **limits)
 
@@ -202,6 +231,10 @@ def _count_pairs() -> Sequence[Pair]:
         question_pair("one unit more", partial(stats.Count, epsilon=1, by="key"), unit="who"),
         *simulated_pairs(),  # single relative counts: only many runs reach all of their rungs
     ]
+
+
+def _gaussian_pairs() -> Sequence[Pair]:
+    return [gaussian_pair("one unit more", partial(stats.CountDistinct, within=2, by="key", noise="gaussian"))]
 
 
 def _quantile_pairs() -> Sequence[Pair]:
@@ -276,3 +309,32 @@ def _test_pairs(build: Build, *, private_size: bool = True) -> Build:
         return found
 
     return build_pairs
+
+
+# Ranks move farthest where one value passes all others, in samples of public sizes.
+_MIDDLE = [0.4, 0.5, 0.6]
+_REPLACED = TableProtection(Adjacency.REPLACE_ONE)
+
+
+def _two_groups() -> RankPlan:
+    query = hypothesis.MannWhitneyTest("x", by="g", groups=("a", "b"), epsilon=2)
+    return query._plan_for_places(_REPLACED, (1, 3), "ranks", fixed=True)
+
+
+def _several_groups() -> RankPlan:
+    query = hypothesis.KruskalWallisTest("x", by="g", epsilon=2)
+    return query._plan_for_places(_REPLACED, ("a", "b"), (2, 2), "ranks", fixed=True)
+
+
+def _pairs_of_rows() -> RankPlan:
+    return hypothesis.SignedRankTest("x", "y", epsilon=2)._plan_for_rows(_REPLACED, 2, "ranks")
+
+
+def _rank_pairs(plan: RankPlan, left: list[list[float]], right: list[list[float]]) -> Sequence[Pair]:
+    """Attack the score of a test of ranks."""
+
+    def release_score(samples: list[list[float]]) -> Callable[[BitSource], Any]:
+        rows = RankedRows.of_samples([np.array(sample) for sample in samples])
+        return lambda bits: plan.release_numbers(rows, bits)
+
+    return [replay_pair("one row replaced", PureGuarantee(Fraction(2)), release_score(left), release_score(right))]

@@ -28,6 +28,8 @@ __all__ = ["recorded", "replay_pair", "stream_pair"]
 
 Ask = Callable[[BitSource], Any]
 
+_LONG = 64  # entries
+_EXACT = Ladder((Fraction(10**18),))  # variances far below 1
 _CLEAR = Fraction(100)  # an epsilon at which hardly any noise is left, planted faults or not
 
 
@@ -82,26 +84,40 @@ Step = tuple[Fraction, Sensitivity, Sealed]  # noise multiplier, declared sensit
 
 def stream_pair(name: str, claim: Claim, left: Ask, right: Ask) -> Pair:
     """Build a pair of the first steps of two trainings on adjacent tables; ``left`` and ``right`` train for one step."""
-    sides = [_record_steps(ask) for ask in (left, right)]
+    first, second = (_record_steps(ask) for ask in (left, right))
+    sides = tuple(zip(*map(_keep_moved, first, second), strict=True))
+    exact = [[_exact_vector(sealed) for _, _, sealed in steps] for steps in sides]
+    sizes = list(map(len, exact[0]))
 
-    def sample_steps(steps: Sequence[Step], runs: int, bits: BitSource, quieter: int = 1) -> Outcomes:
+    def sample_steps(steps: Sequence[Step], runs: int, bits: BitSource) -> Outcomes:
         drawn = []
-        for noise, sensitivity, sealed in steps:
-            size = len(GaussianPath(sealed, Ladder((Fraction(1),)), bits=bits).at(0))
-            stream = GaussianStream(noise / quieter, sensitivity, size=size * runs, bits=bits)
+        for (noise, sensitivity, sealed), size in zip(steps, sizes, strict=True):
+            stream = GaussianStream(noise, sensitivity, size=size * runs, bits=bits)
             drawn.append(np.asarray(stream.release(sealed_copies(sealed, runs)), np.float64).reshape(runs, size))
         return Outcomes.of(np.concatenate(drawn, axis=1))
 
-    # Almost without noise, in units of the noise.
-    exact = [sample_steps(steps, 1, SeededBits(1), quieter=1000).values[0] for steps in sides]
-    sizes = [len(GaussianPath(sealed, Ladder((Fraction(1),)), bits=SeededBits(1)).at(0)) for _, _, sealed in sides[0]]
+    # In units of the noise.
     widths = np.repeat([float(noise) * float(sensitivity.amount) for noise, sensitivity, _ in sides[0]], sizes)
-    direction = exact[0] / widths - exact[1] / widths
+    direction = (np.concatenate(exact[0]) - np.concatenate(exact[1])) / widths
 
     def project_difference(values: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.asarray((values / widths) @ direction)
 
     return Pair.of(name, claim, sample_steps, *sides, features=project_difference)
+
+
+def _exact_vector(sealed: Sealed) -> NDArray[np.int64]:
+    """Return what is sealed. The tables belong to the audit, so this reveals nothing private."""
+    return np.asarray(GaussianPath(sealed, _EXACT, bits=SeededBits(1)).at(0), np.int64)
+
+
+def _keep_moved(one: Step, other: Step) -> tuple[Step, Step]:
+    """Keep the entries of long vectors in which both sides differ: the noise of the others is the same on both."""
+    first, second = _exact_vector(one[2]), _exact_vector(other[2])
+    if len(first) <= _LONG:
+        return one, other
+    moved = first != second
+    return (*one[:2], Sealed(first[moved], one[1])), (*other[:2], Sealed(second[moved], other[1]))
 
 
 def _record_steps(ask: Ask) -> list[Step]:

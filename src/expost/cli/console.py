@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import inspect
 import json
+import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,12 +31,15 @@ _NEVER_REPLACED = (b"SQLite format 3\0", b"PAR1", b"ARROW1")
 _OF_A_LEDGER = ("", ".head", ".lock", "-wal", "-shm", "-journal")  # the files of one ledger, by the ends of their names
 
 _HERE = {
+    "Dataset(types=": "--type COLUMN=real, or [types] in the description (expost describe init FILE)",
     "Dataset(": "--categories, --bounds, --max-rows-per-unit; or once for all, expost describe init FILE",
     "Pass budget=": "--budget 1",
     "analyst_budget=": "expost ledger budget LEDGER analyst:NAME --epsilon 1",
     "Unit.of(": "--unit ID --per week --time COLUMN",
     "where=, which": "--where \"site = 'A'\"",
     "Declare it with categories=": "--categories column=a,b,c",
+    "Pass bounds=(": "--bounds column=low:high",
+    'Pass bounds=("': "--bounds column=2024-01-01:2024-12-31",
 }
 """Command-line options for hints that errors give in Python."""
 
@@ -70,7 +74,16 @@ def emit(data: Any) -> None:
 
 
 def _as_json(data: Any) -> str:
-    return json.dumps(data, indent=2, ensure_ascii=False, default=str) + "\n"
+    return json.dumps(_finite(data), indent=2, ensure_ascii=False, default=str, allow_nan=False) + "\n"
+
+
+def _finite(data: Any) -> Any:
+    """Replace numbers that JSON does not have, such as an end of an interval without a limit, by null."""
+    if isinstance(data, Mapping):
+        return {str(name): _finite(value) for name, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_finite(value) for value in data]
+    return None if isinstance(data, float) and not math.isfinite(data) else data
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -88,12 +88,20 @@ class FitOptions:
         kind = getattr(models, (_CONVEX | _DESCENT)[self.model])
         if self.model in ("ridge", "sgd-regressor"):
             return kind(target_bounds=self._parse_target_bounds(), **terms)
-        labels = tuple(_parse_label(label) for label in (self.classes or "").split(","))
+        labels = self._labels()
         if self.descends and len(labels) < 2:
             raise InvalidRequest("Expected --classes a,b,...", got=self.classes, do="Name all labels")
         if not self.descends and len(labels) != 2:
             raise InvalidRequest("Expected --classes negative,positive", got=self.classes, do="Name both labels")
         return kind(classes=labels, **terms)
+
+    def _labels(self) -> tuple[Any, ...]:
+        return tuple(_parse_label(label) for label in (self.classes or "").split(","))
+
+    def target_type(self) -> str:
+        """Return the type of the target that the options imply, for files that store none."""
+        labelled = self.model not in ("ridge", "sgd-regressor")
+        return "text" if labelled and any(isinstance(label, str) for label in self._labels()) else "real"
 
     def _check_model(self) -> None:
         *names, last = (*_CONVEX, *_DESCENT)
@@ -170,7 +178,8 @@ def fit(
     limits = options.parse_features()
     estimator = options.estimator(list(limits.values()))
     adjacency = "add-remove" if options.descends else "replace-one"
-    dataset = describe_source(source, {"adjacency": adjacency, "rows": options.rows})
+    implied = dict.fromkeys(limits, "real") | {options.target: options.target_type()}
+    dataset = describe_source(source, {"adjacency": adjacency, "rows": options.rows}, implied=implied)
     if not dataset.unit.is_row:
         raise InvalidRequest(
             "Expected a table in which one row is one person, because a fit protects rows",

@@ -25,7 +25,7 @@ from expost.cli.console import (
     print_table,
     with_options,
 )
-from expost.cli.table_source import Budget, LedgerPath, Source, describe_source, limits_of, typed_value
+from expost.cli.table_source import Budget, LedgerPath, Source, describe_source, limits_of, parse_pairs, typed_value
 from expost.core import ExpostError, InvalidRequest, epsilon
 
 if TYPE_CHECKING:
@@ -63,7 +63,10 @@ class QueryOptions:
     names: Annotated[
         bool, typer.Option("--list", callback=_list_statistics, is_eager=True, help="Print all statistics and exit.")
     ] = False
-    by: Annotated[list[str] | None, typer.Option(help="Group by this column of public categories; repeatable.")] = None
+    by: Annotated[
+        list[str] | None,
+        typer.Option(help="Group by this column of public categories, or by e.g. 'month(when)'; repeatable."),
+    ] = None
     where: Annotated[str | None, typer.Option(help="Keep only rows for which this holds, e.g. 'age >= 65'.")] = None
     within: Annotated[
         str | None, typer.Option(help="Largest error, in units of the answer, or a share such as 5%.")
@@ -82,6 +85,12 @@ class QueryOptions:
     ] = None
     share: Annotated[list[float] | None, typer.Option(help="Which quantile: 0.5 is the median; repeatable.")] = None
     edge: Annotated[list[float] | None, typer.Option(help="A bin edge of a histogram; repeat for each edge.")] = None
+    bins: Annotated[int | None, typer.Option(help="Number of equal bins between the column's bounds.")] = None
+    every: Annotated[
+        str | None,
+        typer.Option(help="Length of the periods of a time column: hour, day, week, month, quarter or year."),
+    ] = None
+    weight: Annotated[str | None, typer.Option(help="The column of the weights of a mean.")] = None
     top: Annotated[int | None, typer.Option("-k", help="How many categories of top-k.")] = None
     part: Annotated[
         list[str] | None, typer.Option(help="Ask about a disjoint part, as column=value, from its own account.")
@@ -94,6 +103,7 @@ class QueryOptions:
     time: Annotated[str | None, typer.Option(help="The time column of --per.")] = None
     max_rows_per_unit: Annotated[int | None, typer.Option(help="Rows kept per unit.")] = None
     max_groups_per_unit: Annotated[int | None, typer.Option(help="Groups kept per unit.")] = None
+    max_rows_per_group: Annotated[int | None, typer.Option(help="Rows kept per unit in each group.")] = None
     adjacency: Annotated[
         str | None,
         typer.Option(
@@ -102,8 +112,28 @@ class QueryOptions:
         ),
     ] = None
     rows: Annotated[int | None, typer.Option(help="The public number of rows, with --adjacency replace-one.")] = None
-    bounds: Annotated[list[str] | None, typer.Option(help="Public limits, as column=low:high; repeatable.")] = None
+    bounds: Annotated[
+        list[str] | None,
+        typer.Option(help="Public limits, as column=low:high, of times column=2024-01-01:2024-12-31; repeatable."),
+    ] = None
     categories: Annotated[list[str] | None, typer.Option(help="Public values, as column=a,b,c; repeatable.")] = None
+    types: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--type", help="Type of a column of a CSV file, e.g. age=integer or day=time:%d/%m/%Y; repeatable."
+        ),
+    ] = None
+    missing: Annotated[
+        list[str] | None,
+        typer.Option(help="A cell of a CSV file that is a missing value; repeatable; default: NA, NaN, null."),
+    ] = None
+    separator: Annotated[str | None, typer.Option(help="The character between the cells of a CSV file.")] = None
+    decimal: Annotated[str | None, typer.Option(help="The decimal separator of a CSV file: . or ,")] = None
+    encoding: Annotated[str | None, typer.Option(help="The encoding of a CSV file, e.g. utf-16 or latin-1.")] = None
+    widths: Annotated[
+        list[str] | None,
+        typer.Option("--width", help="A column of a fixed-width file and its width, e.g. age=3; repeat in order."),
+    ] = None
     budget: Budget = None
     budget_delta: Annotated[float, typer.Option(help="The delta of that budget, if it is to have one.")] = 0.0
     ledger: LedgerPath = None
@@ -111,10 +141,16 @@ class QueryOptions:
 
     def dataset(self) -> Dataset:
         """Open the table with its public description and the options given."""
-        described = ("max_rows_per_unit", "max_groups_per_unit", "adjacency", "rows")
+        limits = ("max_rows_per_unit", "max_groups_per_unit", "max_rows_per_group")
+        described = (*limits, "adjacency", "rows", "missing", "separator", "decimal", "encoding")
         given = {name: getattr(self, name) for name in described if getattr(self, name) is not None}
+        if self.types:
+            given["types"] = parse_pairs("--type", self.types, "age=integer")
+        if self.widths:
+            widths = parse_pairs("--width", self.widths, "age=3")
+            given["widths"] = {column: _parse_number(width, "--width", int) for column, width in widths.items()}
         if self.bounds:
-            given["bounds"] = dict(limits_of("--bounds", text) for text in self.bounds)
+            given["bounds"] = dict(limits_of("--bounds", text, days=True) for text in self.bounds)
         if self.categories:
             given["categories"] = dict(_parse_categories(text) for text in self.categories)
         return describe_source(self.source, given, unit=self.unit, per=self.per, time=self.time)
@@ -122,6 +158,9 @@ class QueryOptions:
     @contextmanager
     def session(self, *, quiet: bool = False) -> Iterator[Session]:
         """Open a session about the table, or about the part named; ``quiet`` if only JSON is to be printed."""
+        from expost.session.statistic_methods import check_statistic
+
+        check_statistic(self.statistic)  # before an account is opened
         dataset = self.dataset()
         where = self.ledger or str(Path(self.source).with_name(f"{dataset.name}.ledger"))
         amount = None if self.budget is None else epsilon(self.budget, self.budget_delta)
@@ -145,7 +184,7 @@ class QueryOptions:
 
     def terms(self) -> dict[str, Any]:
         """List the keyword arguments that were given."""
-        plain = ("by", "where", "rank_within", "confidence", "max_epsilon", "delta")
+        plain = ("by", "where", "rank_within", "confidence", "max_epsilon", "delta", "bins", "every", "weight")
         given = {name: getattr(self, name) for name in plain} | {"epsilon": self.level, "edges": self.edge}
         given["within"] = None if self.within is None else _parse_within(self.within)
         return {name: value for name, value in given.items() if value is not None and value != []}
@@ -154,7 +193,7 @@ class QueryOptions:
 def _read_words(statistic: str, words: list[str]) -> list[Any]:
     """Read words as the positional arguments of a statistic: a list of columns, or columns and numbers by their types."""
     from expost.session.statistic_methods import STATISTICS
-    from expost.stats.query_terms import Column
+    from expost.stats.query_terms import Column, KeyColumns
 
     kind: Any = STATISTICS.get(statistic)
     if kind is None:
@@ -162,6 +201,8 @@ def _read_words(statistic: str, words: list[str]) -> list[Any]:
     hints = get_type_hints(kind)
     types = [(name, hints.get(name)) for name in inspect.signature(kind).parameters]
     if types and types[0][1] == Sequence[Column]:
+        return [words]
+    if types and types[0][1] == KeyColumns and len(words) > 1:
         return [words]
     return [_parse_number(word, *types[place]) if place < len(types) else word for place, word in enumerate(words)]
 

@@ -18,7 +18,7 @@ from expost.core.whole_file import write_file
 if TYPE_CHECKING:
     from expost.data import Dataset
 
-__all__ = ["Budget", "LedgerPath", "Source", "describe", "describe_source", "limits_of", "typed_value"]
+__all__ = ["Budget", "LedgerPath", "Source", "describe", "describe_source", "limits_of", "parse_pairs", "typed_value"]
 
 Source = Annotated[str, typer.Argument(help="A description (TOML) or a data file (Parquet, CSV, Arrow).")]
 Budget = Annotated[
@@ -31,14 +31,22 @@ LedgerPath = Annotated[
 
 
 def describe_source(
-    source: str, given: dict[str, Any], *, unit: str | None = None, per: str | None = None, time: str | None = None
+    source: str,
+    given: dict[str, Any],
+    *,
+    unit: str | None = None,
+    per: str | None = None,
+    time: str | None = None,
+    implied: dict[str, str] | None = None,
 ) -> Dataset:
     """Open the dataset of a description or a data file; options override the description.
 
-    A data file is read with the description of the same name in its folder, if there is one.
+    A data file is read with the description of the same name in its folder, if there is one. ``implied`` are types that a
+    command implies for columns of a text file.
     """
     from expost.data import Dataset
     from expost.data.description import Description
+    from expost.data.text_format import is_text_file
 
     found = _description(source)
     if found is not None and found != Path(source):
@@ -46,9 +54,13 @@ def describe_source(
     facts: dict[str, Any] = {"source": source} if found is None else dict(vars(Description.read(found)))
     if unit is not None or per is not None or time is not None:
         facts["unit"] = _unit(facts.get("unit") or Unit.row(), unit, per, time)
+    if implied and is_text_file(facts["source"]):
+        columns = Dataset(**facts).schema
+        facts["types"] = {name: kind for name, kind in implied.items() if name in columns} | (facts.get("types") or {})
     typed = given.pop("categories", {})
-    if "bounds" in given:
-        given["bounds"] = {**facts.get("bounds", {}), **given["bounds"]}
+    for name in ("bounds", "types"):
+        if name in given:
+            given[name] = {**(facts.get(name) or {}), **given[name]}
     try:
         if any(_maybe_no_text(text) for texts in typed.values() for text in texts):
             plain = Dataset(**{**facts, **given})
@@ -121,14 +133,23 @@ _READ: dict[str, Callable[[str], Any]] = {
 _EXAMPLES = {"integer": "1,2,3", "real": "0.5,1.5", "boolean": "true,false", "time": "2013-01-07,2013-01-08"}
 
 
-def limits_of(option: str, text: str) -> tuple[str, tuple[float, float]]:
-    """Parse column=low:high."""
+def parse_pairs(option: str, texts: list[str], example: str) -> dict[str, str]:
+    """Parse column=value, one for each column."""
+    pairs = [text.partition("=") for text in texts]
+    if not all(column and value for column, _, value in pairs):
+        raise InvalidRequest(f"Expected {option} as column=value", got=", ".join(texts), do=f"Pass e.g. {example}")
+    return {column: value for column, _, value in pairs}
+
+
+def limits_of(option: str, text: str, *, days: bool = False) -> tuple[str, tuple[Any, Any]]:
+    """Parse column=low:high, two numbers, or two days where they are allowed."""
     column, _, pair = text.rpartition("=")
     low, _, high = pair.partition(":")
-    try:
-        return column, (float(low), float(high))
-    except ValueError:
-        raise InvalidRequest(f"Expected {option} as column=low:high", got=text, do="Pass e.g. age=0:120") from None
+    for read in (float, datetime.date.fromisoformat) if days else (float,):
+        with suppress(ValueError):
+            return column, (read(low), read(high))
+    more = " or when=2013-01-01:2013-12-31" if days else ""
+    raise InvalidRequest(f"Expected {option} as column=low:high", got=text, do=f"Pass e.g. age=0:120{more}")
 
 
 describe = typer.Typer(no_args_is_help=True, help="Write and check a dataset's public description (TOML).")
@@ -140,11 +161,10 @@ def init(
     output: Annotated[Path | None, typer.Option(help="Where to write it; default: the folder of the data.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
-    """Write a template from column names and types only; no value is read.
+    """Write a template from column names and types only. The types of a CSV file are guessed from its rows: check them.
 
     Example: [bold]expost describe init flights.parquet[/bold]
     """
-    from expost.data import Dataset
     from expost.data.description import draft_description
 
     target = output or Path(source).with_suffix(".toml")
@@ -153,7 +173,7 @@ def init(
     kept_apart(target, source)
     new_file(target)
     shown = Path(source).name if target.parent == Path(source).parent else source
-    write_file(target, draft_description(shown, _columns(Dataset(source))).encode())
+    write_file(target, draft_description(shown, _guess_columns(source)).encode())
     out.print(f"Fill in {target}, then: expost query {source} count --within 5% --budget 1")
 
 
@@ -177,3 +197,16 @@ def check(
 
 def _columns(dataset: Dataset) -> list[tuple[str, str]]:
     return [(name, kind.value) for name, kind in dataset.schema.kinds.items()]
+
+
+def _guess_columns(source: str) -> list[tuple[str, str]]:
+    """Return the columns of a data file with their types, those of a text file guessed for its owner to check."""
+    from expost.data import Dataset
+    from expost.data.text_format import is_text_file
+
+    columns = _columns(Dataset(source))
+    if not is_text_file(source):
+        return columns
+    from expost.data.engines.csv_engine import guess_types, open_csv
+
+    return list(guess_types(open_csv([Path(source)])).items())

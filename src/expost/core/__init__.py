@@ -16,6 +16,7 @@ from expost.core.errors import (
     TargetNotMet,
     WrongArguments,
 )
+from expost.core.estimate import Estimate
 from expost.core.guarantee import (
     ApproxGuarantee,
     GaussianGuarantee,
@@ -47,6 +48,7 @@ __all__ = [
     "ApproxLoss",
     "BudgetExceeded",
     "EngineFailed",
+    "Estimate",
     "ExpostError",
     "GaussianGuarantee",
     "GaussianLoss",

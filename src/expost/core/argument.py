@@ -10,12 +10,23 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar
 
 from expost.core.errors import InvalidRequest, WrongArguments
 
-__all__ = ["check_unmasked", "explain_arguments", "fill_masked"]
+__all__ = ["check_unmasked", "explain_arguments", "fill_masked", "suggest_name"]
+
+_SYNONYMS = {
+    "accuracy": "within",
+    "eps": "epsilon",
+    "error": "within",
+    "filter": "where",
+    "group_by": "by",
+    "groupby": "by",
+    "tolerance": "within",
+}
+"""What other libraries call an argument, and its name here."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -61,9 +72,27 @@ def _explain_call(signature: inspect.Signature, name: str, given: dict[str, obje
         unknown = next((each for each in given if each not in known), None)
     if unknown is None:
         return f"{name}() cannot be called like this: {reason}. Arguments: {', '.join(known) or 'none'}"
-    close = difflib.get_close_matches(unknown, known, n=1)
-    hint = f"Did you mean {close[0]!r}?" if close else f"Its arguments are: {', '.join(known) or 'none'}"
+    meant = _SYNONYMS.get(unknown, "")
+    hint = f"Did you mean {meant!r}?" if meant in known else suggest_name(unknown, known)
+    hint = hint or f"Its arguments are: {', '.join(known) or 'none'}"
     return f"{name}() got an unexpected argument {unknown!r}. {hint}"
+
+
+def suggest_name(given: object, known: Iterable[str]) -> str:
+    """Return a question that names the known name nearest to a misspelt one, or an empty text if none is near.
+
+    Capitals, spaces, hyphens and underscores do not count.
+
+    >>> suggest_name("Mean_Of", ["mean-of", "sum"]), suggest_name("std", ["mean"])
+    ("Did you mean 'mean-of'?", '')
+    """
+    plain = {_plain_name(name): name for name in reversed(list(known))}
+    close = difflib.get_close_matches(_plain_name(str(given)), plain, n=1)
+    return f"Did you mean {plain[close[0]]!r}?" if close else ""
+
+
+def _plain_name(name: str) -> str:
+    return name.casefold().replace("_", "").replace("-", "").replace(" ", "")
 
 
 def check_unmasked(*values: object) -> None:

@@ -52,7 +52,10 @@ def show_value(value: object) -> str:
     Only plain values are repeated; for anything else its type, because a container may hold rows.
     """
     # Fraction and Decimal by name, so that the module that everything imports need not import them.
-    if value is None or isinstance(value, str | int | float | bool) or type(value).__name__ in {"Fraction", "Decimal"}:
+    kind = type(value).__name__
+    if kind in {"Fraction", "QuestionCap"}:  # a numerator and a denominator of twenty digits each say nothing to people
+        text = f"{float(value):.6g}"  # type: ignore[arg-type]
+    elif value is None or isinstance(value, str | int | float | bool) or kind == "Decimal":
         try:
             text = repr(value) if isinstance(value, str) else str(value)
         except ValueError:  # Python does not print numbers of more than some thousand digits
@@ -85,7 +88,7 @@ class _Sentence(ExpostError):
         parts = [expected if got is ... else f"{expected}, got {show_value(got)}"]
         if do:
             parts.append(do)
-        super().__init__(" ".join(part if part.endswith("?") else part.rstrip(".") + "." for part in parts))
+        super().__init__(" ".join(part if part.endswith(("?", "^")) else part.rstrip(".") + "." for part in parts))
         self._parts = (expected, got, do)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -187,12 +190,17 @@ class TargetNotMet(ExpostError):
             What the run released.
         """
         receipt = release.receipt
+        paid = f"Paid {receipt.bill}"
+        if receipt.target is None:  # such as rough bounds, of which no bin stood out
+            found = f"Found no answer to {receipt.question!r} at {receipt.promise}: nothing stands out of the noise"
+            return cls(f"{found}. {paid}. Raise epsilon, or pass bounds that you know.", release)
         reason = (
-            f"no rung that reaches it under the cap of {receipt.promise}. Raise max_epsilon, or ask for less accuracy"
+            f"no rung that reaches it under the cap of {receipt.promise}. {paid}. "
+            "Raise max_epsilon, or ask for less accuracy"
         )
         # Stopping by hand is not a failure of the ladder, and a higher cap would not help.
         if "not reserved" in receipt.terms:
-            reason = f"{receipt.terms['not reserved']}. Wait for the others, or ask for less accuracy"
+            reason = f"{receipt.terms['not reserved']}. {paid}. Wait for the others, or ask for less accuracy"
         if "ended" in receipt.terms:
             ended = str(receipt.terms["ended"])
             reached = "" if receipt.achieved is None else f"; the model reaches {receipt.achieved:.3g}"
@@ -204,7 +212,7 @@ class TargetNotMet(ExpostError):
             )
             return cls(f"Missed {receipt.target}: {ended}{reached}. Paid {receipt.bill}. {do}.", release)
         if "stopped" in receipt.terms:
-            reason = "stopped by hand before it was reached. What was done until then is paid for, and kept in .release"
+            reason = f"stopped by hand before it was reached. What was done until then is paid for ({receipt.bill}), and kept in .release"
         return cls(f"Expected {receipt.target}, got {reason}.", release)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Protocol, runtime_checkable
@@ -19,12 +20,15 @@ class PlanContext:
 
     ``released`` is the cache of gradual releases that earlier answers paid for; a plan may continue them and pay the
     difference. ``definitions`` are those of the accounts that will pay (``"pure"``, ``"approx"``, ``"zcdp"``, ``"gdp"``);
-    a query that can be charged in several currencies chooses by them. Empty means unknown.
+    a query that can be charged in several currencies chooses by them. Empty means unknown. ``budget_use`` returns the part
+    of the budget that would be used after a loss (None if the accounts would refuse it); a query that can be answered with
+    several kinds of noise chooses the one that leaves more.
     """
 
     # An argument rather than a field of the query, so that queries stay frozen, comparable values.
     released: Any = None
     definitions: frozenset[str] = field(default_factory=frozenset)
+    budget_use: Callable[..., Fraction | None] | None = None
 
 
 class Plan(Protocol):

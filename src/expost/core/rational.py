@@ -69,7 +69,8 @@ def probability(value: object, name: str) -> Fraction:
     """Return an exact number strictly between 0 and 1."""
     exact = rational(value, name, do=f"Pass a {name} between 0 and 1, both excluded")
     if exact >= 1:
-        raise InvalidRequest(f"Expected {name} between 0 and 1, both excluded", got=value, do=f"Pass a smaller {name}")
+        percent = f"Pass {float(exact) / 100:g} for {float(exact):g} %" if 1 < exact < 100 else f"Pass a smaller {name}"
+        raise InvalidRequest(f"Expected {name} between 0 and 1, both excluded", got=value, do=percent)
     return exact
 
 

@@ -5,18 +5,22 @@ from __future__ import annotations
 import enum
 import html
 import json
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from fractions import Fraction
 from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar
 
 from expost.core.adjacency import Adjacency, Unit, Window
-from expost.core.errors import InvalidRequest, MissingExtra
+from expost.core.errors import InvalidRequest, MissingExtra, WrongArguments
+from expost.core.estimate import Arithmetic, Estimate
 from expost.core.guarantee import Guarantee
 from expost.core.loss import ApproxLoss, Loss
 from expost.core.meaning import explain_loss
 from expost.core.rational import decimal_text
+from expost.core.release_report import report_release
+from expost.core.table_text import html_table
 from expost.core.target import Target
 
 __all__ = ["Outcome", "Receipt", "Release", "Step", "add_losses", "draw_picture"]
@@ -24,6 +28,7 @@ __all__ = ["Outcome", "Receipt", "Release", "Step", "add_losses", "draw_picture"
 T = TypeVar("T")
 
 _FORMAT = 1
+_ROWS_SHOWN = 20  # rows of a table that a notebook shows
 _PICTURES = "expost.pictures"  # the group of entry points that draw core values, so that core need not import plots
 
 
@@ -321,8 +326,8 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Release(Generic[T]):
-    """A value with its interval and its receipt.
+class Release(Arithmetic, Generic[T]):
+    """A value with its interval and its receipt. A release of one number can be computed with (``Estimate``).
 
     Parameters
     ----------
@@ -334,6 +339,8 @@ class Release(Generic[T]):
         The interval that contains the exact answer at the target's confidence.
     climb : tuple of Step, default empty
         The rungs of the climb, most private first.
+    confidence : Fraction, optional
+        The probability with which the interval, or all intervals of groups at once, hold.
 
     Examples
     --------
@@ -347,6 +354,58 @@ class Release(Generic[T]):
     receipt: Receipt
     interval: tuple[Any, Any] | None = None
     climb: tuple[Step, ...] = field(default=(), kw_only=True)
+    confidence: Fraction | None = field(default=None, kw_only=True)
+
+    def to_estimate(self) -> Estimate:
+        """Return the number with its interval, to compute with. That is free: it is post-processing.
+
+        Raises
+        ------
+        WrongArguments
+            If the release is not of one number with an interval.
+        """
+        return self._make_estimate(self.value, self.interval, self.receipt.question)
+
+    def _make_estimate(self, value: Any, interval: tuple[Any, Any] | None, formula: str) -> Estimate:
+        """Return one of the release's numbers as an estimate."""
+        target = self.receipt.target
+        confidence = self.confidence if self.confidence is not None or target is None else target.confidence
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise WrongArguments("Expected a release of one number", do='Take a group: release["Rome"]')
+        if interval is None or confidence is None:
+            raise WrongArguments("Expected a release with an interval", do="Compute with release.value")
+        ends = float(interval[0]), float(interval[1])
+        return Estimate(float(value), ends, ((self.receipt, 1 - confidence),), formula)
+
+    def __float__(self) -> float:
+        if isinstance(self.value, bool) or not isinstance(self.value, int | float):
+            raise WrongArguments("Expected a release of one number", do="Read release.value")
+        return float(self.value)
+
+    def table_cells(self) -> tuple[list[str], list[list[Any]]]:
+        """Return the names and the rows of the release as a table."""
+        ends = (None, None) if self.interval is None else self.interval
+        value: Any = self.value
+        cells = {each.name: getattr(value, each.name) for each in fields(value)} if is_dataclass(value) else {}
+        cells = {name.replace("_", " "): cell for name, cell in cells.items()} or {"value": value}
+        return [*cells, "low", "high"], [[*cells.values(), *ends]]
+
+    def report(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Return a page about the answer: value, picture, what it means for a person, and the receipt.
+
+        The page has no scripts and needs no other file. The picture needs the extra ``plots``.
+
+        Parameters
+        ----------
+        path : str or path, optional
+            The file to write: HTML, or Markdown if the name ends with ``.md``. Default: HTML is returned only.
+
+        Returns
+        -------
+        str
+            The page.
+        """
+        return report_release(self, path)
 
     def entered(self, ledger_entry: str) -> Release[T]:
         """Return this release with the id under which a ledger keeps its receipt.
@@ -374,7 +433,14 @@ class Release(Generic[T]):
         return f"{type(self).__name__}({self.value!r}{between}, {self.receipt.bill}{warning})"
 
     def _repr_html_(self) -> str:
-        return f"<p><b>{html.escape(repr(self))}</b></p>{self.receipt._repr_html_()}"
+        columns, rows = self.table_cells()
+        shown = "" if len(rows) < 2 else html_table(columns, rows[:_ROWS_SHOWN])
+        more = (
+            f"<p>{len(rows) - _ROWS_SHOWN} more rows; <code>to_pandas()</code> has all.</p>"
+            if len(rows) > _ROWS_SHOWN
+            else ""
+        )
+        return f"<p><b>{html.escape(repr(self))}</b></p>{shown}{more}{self.receipt._repr_html_()}"
 
 
 def draw_picture(kind: str, subject: Any, **options: Any) -> Any:

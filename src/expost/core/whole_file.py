@@ -7,7 +7,9 @@ import shutil
 import threading
 from pathlib import Path
 
-__all__ = ["write_file"]
+from expost.core.errors import InvalidRequest
+
+__all__ = ["write_file", "write_text"]
 
 
 def write_file(path: str | Path, content: bytes) -> None:
@@ -41,3 +43,17 @@ def write_file(path: str | Path, content: bytes) -> None:
         target.write_bytes(content)  # the folder allows no new files
     finally:
         draft.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text as a whole; raise ``InvalidRequest`` if the file cannot be written.
+
+    >>> write_text(Path("no such folder/answer.csv"), "")
+    Traceback (most recent call last):
+    expost.core.errors.InvalidRequest: Expected a file that can be written, got 'no such folder/answer.csv'. Create ...
+    """
+    try:
+        write_file(path, text.encode())
+    except OSError:
+        do = "Create its folder first, or choose another place"
+        raise InvalidRequest("Expected a file that can be written", got=str(path), do=do) from None

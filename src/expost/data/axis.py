@@ -17,18 +17,24 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from expost.core import InvalidRequest
-from expost.data.canonical_cell import canonical_value, missing_cells
-from expost.data.evaluation import Numbers, Truths, evaluate, evaluate_cells
-from expost.data.expression import Expression, Plain
+from expost.core.argument import suggest_name
+from expost.data.canonical_cell import Kind, canonical_column, canonical_value, missing_cells
+from expost.data.cell_values import Numbers, Times, Truths
+from expost.data.evaluation import evaluate, evaluate_cells
+from expost.data.expression import ColumnName, Expression, Operation, Plain
+from expost.data.public_fact import read_range
+from expost.data.row_function import write_key
 from expost.data.unit_identity import exact_words, widen_words
 from expost.data.value_place import find_places, to_moment
 
-__all__ = ["Axis", "Bins", "Categories", "FoundKeys", "LogBins", "key_column"]
+__all__ = ["PERIODS", "Axis", "Bins", "Categories", "FoundKeys", "KeyTuples", "LogBins", "Periods", "key_column"]
 
 Derived = Mapping[str, Expression]
 
 _MOST_PLACES = 1 << 24
 _PLAIN = (str, int, float, Decimal, datetime.date)
+PERIODS = {"hour": "h", "day": "D", "week": "W", "month": "M", "quarter": "3M", "year": "Y"}
+"""The lengths of calendar periods, with NumPy's codes."""
 _FEW = 1 << 16  # up to this many keys Arrow's lookup is faster than a binary search of hashes
 
 
@@ -90,9 +96,43 @@ class Categories:
         return self.values
 
     def codes(self, batch: pa.RecordBatch, derived: Derived) -> NDArray[np.integer[Any]]:
-        column = evaluate_cells(self.expression, batch, derived)
-        found = find_places(column, self.values)
-        return np.where(missing_cells(column), self.values.index(None), found) if None in self.values else found
+        words = _encoded_texts(self.expression, batch, derived)
+        # Of texts in a dictionary each different one is looked up once.
+        cells = evaluate_cells(self.expression, batch, derived) if words is None else canonical_column(words.dictionary)
+        found, absent = find_places(cells, self.values), -1
+        if None in self.values:
+            absent = self.values.index(None)
+            found = np.where(missing_cells(cells), absent, found)
+        if words is None:
+            return found
+        indices = words.indices.cast(pa.int32()).fill_null(len(found)).to_numpy()
+        return np.asarray(np.append(found, absent)[indices])
+
+
+@dataclass(frozen=True, slots=True)
+class KeyTuples(Categories):
+    """A public list of keys of several columns. ``values`` are the keys as texts.
+
+    >>> from expost.data.expression import col
+    >>> axis = KeyTuples.of_keys((col("city"), col("size")), (pa.large_string(), pa.int64()), [("Oslo", 3)])
+    >>> axis.codes(pa.record_batch({"city": ["Oslo", "Oslo", None], "size": [3, 4, 3]}), {}).tolist(), axis.labels
+    ([0, -1, -1], (('Oslo', 3),))
+    """
+
+    keys: tuple[tuple[Plain, ...], ...] = ()
+
+    @classmethod
+    def of_keys(
+        cls, expressions: Sequence[Expression], types: Sequence[pa.DataType], keys: Sequence[tuple[Any, ...]]
+    ) -> KeyTuples:
+        """Build the axis of keys whose parts have the types of their columns."""
+        columns = [pa.array(part, kind) for part, kind in zip(zip(*keys, strict=True), types, strict=True)]
+        expression = Operation("TUPLE", tuple(expressions))
+        return cls(expression, tuple(write_key(*columns).texts.to_pylist()), tuple(keys))
+
+    @property
+    def labels(self) -> tuple[Any, ...]:
+        return self.keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +178,70 @@ class Bins:
         if self.clamped:
             place = np.clip(place, 0, self.size - 1)
         return np.where(np.isnan(numbers) | (place >= self.size), -1, place)
+
+
+@dataclass(frozen=True, slots=True)
+class Periods:
+    """Calendar periods of a public range of time. A period includes its first moment; moments outside the range lie outside.
+
+    Weeks begin on Mondays. The first and the last period are cut off at the ends of the range.
+
+    >>> from expost.data.expression import col
+    >>> axis = Periods.of(col("at"), ("2024-01-31", "2024-03-01"), "month")
+    >>> [str(label) for label in axis.labels]
+    ['2024-01-01', '2024-02-01', '2024-03-01']
+    >>> moments = pa.array(["2024-01-31", "2024-02-29", "2024-03-02", None]).cast(pa.timestamp("us"))
+    >>> axis.codes(pa.record_batch({"at": moments}), {}).tolist()
+    [0, 1, -1, -1]
+    """
+
+    expression: Expression
+    starts: tuple[datetime.date, ...]
+    first: datetime.datetime
+    last: datetime.datetime
+
+    @classmethod
+    def of(cls, expression: Expression, bounds: tuple[Any, Any], every: str) -> Periods:
+        """Build the axis of the periods from the first to the last day (or moment) of a public range."""
+        if not isinstance(every, str) or every not in PERIODS:
+            raise InvalidRequest(
+                "Expected a calendar period",
+                got=every,
+                do=suggest_name(every, PERIODS) or f"Use one of: {', '.join(PERIODS)}",
+            )
+        first, last = read_range(repr(expression), bounds)
+        unit = PERIODS[every]
+        if unit == "W":  # NumPy's weeks begin on Thursdays, as 1970 did
+            days = np.array([first, last], "datetime64[D]")
+            days -= (days.astype(np.int64) + 3) % 7
+            starts = np.arange(days[0], days[1] + 1, 7)
+        else:
+            ends = np.array([first, last], f"datetime64[{unit[-1]}]")
+            if unit == "3M":
+                ends -= ends.astype(np.int64) % 3
+            starts = np.arange(ends[0], ends[1] + 1, 3 if unit == "3M" else 1)
+        if len(starts) > _MOST_PLACES:
+            raise InvalidRequest("Expected fewer periods", got=len(starts), do="Pass a longer period as every=")
+        return cls(
+            expression, tuple(starts.astype("datetime64[s]" if unit == "h" else "datetime64[D]").tolist()), first, last
+        )
+
+    @property
+    def size(self) -> int:
+        return len(self.starts)
+
+    @property
+    def labels(self) -> tuple[Plain, ...]:
+        """The first day, or hour, of each period."""
+        return self.starts
+
+    def codes(self, batch: pa.RecordBatch, derived: Derived) -> NDArray[np.int64]:
+        values = evaluate(self.expression, batch, derived)
+        assert isinstance(values, Times)
+        moments = np.where(values.missing, to_moment(self.first), values.moments)
+        place = np.searchsorted(np.array(self.starts, "datetime64[us]"), moments, side="right") - 1
+        inside = ~values.missing & (moments >= to_moment(self.first)) & (moments <= to_moment(self.last))
+        return np.where(inside, place, -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +330,14 @@ class FoundKeys:
         order = np.argsort(words[0])
         ordered = [word[order] for word in words]
         return None if (ordered[0][1:] == ordered[0][:-1]).any() else (ordered, order)
+
+
+def _encoded_texts(expression: Expression, batch: pa.RecordBatch, derived: Derived) -> pa.DictionaryArray | None:
+    """Return a stored column of texts that is dictionary encoded, None for any other expression."""
+    column = (
+        batch.column(expression.name) if isinstance(expression, ColumnName) and expression.name not in derived else None
+    )
+    return column if isinstance(column, pa.DictionaryArray) and Kind.of(column.type) is Kind.TEXT else None
 
 
 def key_column(expression: Expression, batch: pa.RecordBatch, derived: Derived) -> pa.Array:

@@ -53,17 +53,20 @@ class Atoms:
 class Limits:
     """The contribution bounds of one unit.
 
-    ``groups`` and ``rows`` limit its groups and its rows in total (None for no limit); with ``once`` a group counts the
-    unit only once.
+    ``groups``, ``rows_per_group`` and ``rows`` limit its groups, its rows in each group and its rows in total (None for no
+    limit); with ``once`` a group counts the unit only once.
     """
 
     groups: int | None = None
     rows: int | None = None
     once: bool = False
+    rows_per_group: int | None = None
 
 
 def bound_contributions(atoms: Atoms, limits: Limits, secret: bytes, group_words: GroupWords = widen_words) -> Atoms:
-    """Return the rows that each unit keeps: at most ``groups`` groups, then at most ``rows`` rows, both uniformly random.
+    """Return the rows that each unit keeps: at most ``groups`` groups, then ``rows_per_group`` rows of each, then ``rows`` rows.
+
+    Each of these choices is uniformly random.
 
     All rows of a unit must be present. For every secret the choice of a unit depends on its own rows only, as a
     multiset, so adding or removing a unit does not change what the others keep (docs/proofs/contribution-bounding.md),
@@ -75,36 +78,40 @@ def bound_contributions(atoms: Atoms, limits: Limits, secret: bytes, group_words
     >>> len(bound_contributions(atoms, Limits(rows=2), b"secret").cell)
     3
     """
-    stream = hashlib.shake_256(b"expost contribution bounding" + secret).digest(32)
-    keys = [int.from_bytes(stream[8 * k : 8 * k + 8], "little") for k in range(4)]
+    stream = hashlib.shake_256(b"expost contribution bounding" + secret).digest(48)
+    keys = [int.from_bytes(stream[8 * k : 8 * k + 8], "little") for k in range(6)]
     # A scattered word for each row's unit; it must be even over the words, not unique.
     name = mix_words(atoms.words[0], keys[0])
     for word in atoms.words[1:]:
         name = mix_words(name ^ widen_words(word), keys[0])
-    if limits.once or limits.groups is not None:
-        chosen, unit = _choose_groups(atoms, name, group_words, keys[1], limits)
+    if limits.once or limits.groups is not None or limits.rows_per_group is not None:
+        chosen, unit, group = _choose_groups(atoms, name, group_words, keys[1], limits)
+        if limits.rows_per_group is not None:
+            unit_of_row = np.zeros(len(atoms), np.int64)
+            unit_of_row[chosen] = unit
+            chosen = _choose_rows(atoms, chosen, group, name, group_words, keys[4:], limits.rows_per_group)
+            unit = unit_of_row[chosen]
     else:
         chosen = np.argsort(atoms.words[0]) if len(atoms.words) == 1 else np.lexsort(atoms.words)
         unit = np.cumsum(run_starts(*(word[chosen] for word in atoms.words))) - 1
     if limits.rows is not None:
-        chosen = _choose_rows(atoms, chosen, unit, name, group_words, keys[2:], limits.rows)
+        chosen = _choose_rows(atoms, chosen, unit, name, group_words, keys[2:4], limits.rows)
     return atoms.take(chosen)
 
 
 def _choose_groups(
     atoms: Atoms, name: NDArray[np.uint64], group_words: GroupWords, key: int, limits: Limits
-) -> tuple[Indices, NDArray[np.int64]]:
-    """Choose each unit's groups of lowest priority: the rows in an order by unit, and the number of each row's unit.
+) -> tuple[Indices, NDArray[np.int64], NDArray[np.int64]]:
+    """Choose each unit's groups of lowest priority: the rows by unit and group, and the numbers of each row's unit and group.
 
-    If a group counts a unit only once, one row per group is chosen.
+    Groups of different units have different numbers. If a group counts a unit only once, one row per group is chosen.
     """
     order, new_unit, new_group = _sort_by_unit_and_group(atoms, name, group_words, key)
-    kept = new_group if limits.once else np.ones(len(order), bool)
+    kept, group = new_group if limits.once else np.ones(len(order), bool), np.cumsum(new_group)
     if limits.groups is not None:
-        group = np.cumsum(new_group)
         before = np.maximum.accumulate(np.where(new_unit, group, 0))
         kept = kept & (group - before < limits.groups)
-    return order[kept], np.cumsum(new_unit)[kept] - 1
+    return order[kept], np.cumsum(new_unit)[kept] - 1, group[kept] - 1
 
 
 def _sort_by_unit_and_group(
@@ -136,54 +143,54 @@ def _unit_and_group_starts(atoms: Atoms, order: Indices) -> tuple[NDArray[np.boo
 def _choose_rows(
     atoms: Atoms,
     chosen: Indices,
-    unit: NDArray[np.int64],
+    part: NDArray[np.int64],
     name: NDArray[np.uint64],
     group_words: GroupWords,
     keys: list[int],
     most: int,
 ) -> Indices:
-    """Choose the ``most`` rows of lowest priority in each unit. Units within the limit keep all and are not sorted."""
-    full = np.bincount(unit)[unit] > most
+    """Choose the ``most`` rows of lowest priority in each part, a unit or a group of one. Parts within the limit keep all."""
+    full = np.bincount(part)[part] > most
     if not full.any():
         return chosen
-    over, unit = chosen[full], unit[full]
+    over, part = chosen[full], part[full]
     rows = atoms.take(over)
     content = _hash_part(group_words(rows.cell), name[over], keys[0])
     for column in rows.steps:
         content = mix_words(content ^ column.astype(np.uint64), keys[0])
-    order = _sort_by_content(rows, unit, content)
-    over, unit, content = over[order], unit[order], content[order]
+    order = _sort_by_content(rows, part, content)
+    over, part, content = over[order], part[order], content[order]
     # Equal rows get different priorities by their number; with one priority they would be kept or dropped together.
-    number = rank_in_run(run_starts(unit, content))
+    number = rank_in_run(run_starts(part, content))
     priority = mix_words(content + number.astype(np.uint64), keys[1])
-    order, packed = _packed_order(unit, priority)
+    order, packed = _packed_order(part, priority)
     if (packed[1:] == packed[:-1]).any():
-        order = np.lexsort((priority, unit))
-    kept = over[order[rank_in_run(run_starts(unit[order])) < most]]
+        order = np.lexsort((priority, part))
+    kept = over[order[rank_in_run(run_starts(part[order])) < most]]
     return np.concatenate([chosen[~full], kept])
 
 
-def _sort_by_content(rows: Atoms, unit: NDArray[np.int64], content: NDArray[np.uint64]) -> Indices:
-    """Sort by unit and content hash. Rows of one unit whose hashes collide are sorted by the contents themselves.
+def _sort_by_content(rows: Atoms, part: NDArray[np.int64], content: NDArray[np.uint64]) -> Indices:
+    """Sort by part and content hash. Rows of one part whose hashes collide are sorted by the contents themselves.
 
     Otherwise their order would be that of the sort, which may depend on rows of other units.
     """
-    order, packed = _packed_order(unit, content)
+    order, packed = _packed_order(part, content)
     equal = np.flatnonzero(packed[1:] == packed[:-1])
     if (content[order[equal]] != content[order[equal + 1]]).any():
-        order = np.lexsort((content, unit))
-    alike = np.flatnonzero(~run_starts(unit[order], content[order]))
+        order = np.lexsort((content, part))
+    alike = np.flatnonzero(~run_starts(part[order], content[order]))
     here, before = (rows.take(order[places]) for places in (alike, alike - 1))
     if (here.cell != before.cell).any() or (here.steps != before.steps).any():
-        return np.lexsort((*rows.steps, rows.cell, content, unit))
+        return np.lexsort((*rows.steps, rows.cell, content, part))
     return order
 
 
-def _packed_order(unit: NDArray[np.int64], priority: NDArray[np.uint64]) -> tuple[Indices, NDArray[np.uint64]]:
-    """Sort by unit and by as many leading bits of the priority as fit with it into one word."""
-    shift = np.uint64(int(unit[-1]).bit_length()) if len(unit) else np.uint64(0)
+def _packed_order(part: NDArray[np.int64], priority: NDArray[np.uint64]) -> tuple[Indices, NDArray[np.uint64]]:
+    """Sort by part and by as many leading bits of the priority as fit with it into one word."""
+    shift = np.uint64(int(part.max(initial=0)).bit_length())
     packed = priority >> shift
-    packed |= unit.astype(np.uint64) << (np.uint64(64) - shift) if shift else np.uint64(0)
+    packed |= part.astype(np.uint64) << (np.uint64(64) - shift) if shift else np.uint64(0)
     order = np.argsort(packed)
     return order, packed[order]
 

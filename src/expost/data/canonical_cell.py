@@ -1,8 +1,8 @@
 """Define the one canonical form of a cell, so that every comparison agrees on when two cells are equal.
 
 Keys, categories, joins, filters, parts, units and labels all compare canonical cells. A column of any source is converted
-once, where its batches enter (``CanonicalEngine``). Results of expressions (``Numbers.from_computed``) and values typed by
-a caller (``canonical_value``) get the same form.
+once, where its batches enter (``CanonicalEngine``); dictionaries may stay encoded until ``decode_column`` reads them.
+Results of expressions (``Numbers.from_computed``) and values typed by a caller (``canonical_value``) get the same form.
 
 | stored type | canonical type | cells that change |
 | --- | --- | --- |
@@ -171,9 +171,12 @@ def canonical_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema([pa.field(field.name, canonical_type(field.type)) for field in schema])
 
 
-def canonical_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Convert every column of a batch to canonical form."""
-    columns = [canonical_column(column) for column in batch.columns]
+def canonical_batch(batch: pa.RecordBatch, *, decode: bool = True) -> pa.RecordBatch:
+    """Convert every column of a batch to canonical form; without ``decode`` dictionaries are left for ``decode_column``."""
+    columns = [
+        canonical_column(column) if decode or not pa.types.is_dictionary(column.type) else column
+        for column in batch.columns
+    ]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names) if columns else batch
 
 
@@ -203,7 +206,7 @@ def constant_kind(value: object) -> Kind | None:
 
 
 def decode_column(column: pa.Array) -> pa.Array:
-    """Convert a column only if its type is not canonical. Engines deliver canonical columns, which come back as they are."""
+    """Convert a column only if its type is not canonical. Most columns of engines are, and come back as they are."""
     return column if column.type == canonical_type(column.type) else canonical_column(column)
 
 

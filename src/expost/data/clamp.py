@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.core import InvalidRequest
+from expost.core.argument import suggest_name
 from expost.core.rational import rational
 
 __all__ = ["MOST_STEPS", "Clamp"]
@@ -67,7 +68,8 @@ class Clamp:
         """
         do = "Pass bounds such as (0, 120) that hold whatever the data"
         if not isinstance(bounds, tuple | list) or len(bounds) != 2:
-            raise InvalidRequest("Expected public bounds (low, high)", got=bounds, do=do)
+            close = suggest_name(bounds, ["private"]) if isinstance(bounds, str) else ""
+            raise InvalidRequest("Expected public bounds (low, high)", got=bounds, do=close or do)
         ends = []
         for end in bounds:  # which may be negative
             negative = isinstance(end, int | float) and end < 0

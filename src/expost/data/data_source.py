@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import glob
 import importlib
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
@@ -18,9 +20,12 @@ from expost.core import ExpostError, InvalidRequest
 from expost.data.canonical_cell import Kind, canonical_table
 from expost.data.engines import ArrowEngine, Engine, ParquetEngine
 from expost.data.engines.engine import CanonicalEngine
+from expost.data.expression import is_exact
+from expost.data.table_schema import Schema
+from expost.data.text_format import TextFormat, is_text_file, plain_name
 from expost.data.untyped_table import check_types, frame_to_table, is_frame, lists_to_table, retype_table
 
-__all__ = ["as_table", "mark_source", "open_source", "public_entries", "public_table"]
+__all__ = ["as_table", "describe_entries", "mark_source", "open_source", "public_entries", "public_table"]
 
 T = TypeVar("T")
 Types = Mapping[str, str] | None
@@ -31,18 +36,19 @@ _DO = (
 )
 _QUERY = re.compile(r"\s*(select|with|from|values)\b.*\s", re.IGNORECASE | re.DOTALL)
 _DATABASE = re.compile(r"postgres(ql)?://")
+_PLAIN = TextFormat()
 
 
 def open_source(
-    source: Any, *, types: Types = None, implied: Types = None, lines_are_rows: bool = False
+    source: Any, *, types: Types = None, implied: Types = None, text_format: TextFormat = _PLAIN
 ) -> tuple[Engine, str | None]:
     """Return an engine with canonical cells that reads ``source``, and the name that its file suggests.
 
     ``types`` declares the types of columns of a CSV file, a frame or Python lists. ``implied`` are the types that the
-    description implies for other columns. ``lines_are_rows`` concerns CSV files.
+    description implies for other columns. ``text_format`` concerns CSV and fixed-width files.
     """
     with suppress(_ForeignError):
-        engine, name = _hide_foreign_errors(lambda: _open_engine(source, types, implied, lines_are_rows))
+        engine, name = _hide_foreign_errors(lambda: _open_engine(source, types, implied, text_format))
         return _hide_foreign_errors(lambda: CanonicalEngine(engine)), name  # reads the schema, which may fail too
     is_file = isinstance(source, str | Path) and not _DATABASE.match(str(source))
     # Only the last part of a path identifies the file without repeating a long path.
@@ -52,15 +58,18 @@ def open_source(
     )
 
 
-def mark_source(source: Any, *, types: Types = None, implied: Types = None, lines_are_rows: bool = False) -> str | None:
+def mark_source(
+    source: Any, *, types: Types = None, implied: Types = None, text_format: TextFormat = _PLAIN
+) -> str | None:
     """Return a public mark of a file's current version and of how it is read, or None if it is not a file."""
     if not isinstance(source, str | Path) or _DATABASE.match(str(source)) or _QUERY.match(str(source)):
         return None
     found = [(path, os.stat(path)) for path in sorted(glob.glob(str(source)) or [str(source)])]
     mark = ";".join(f"{Path(path).name}:{stat.st_size}:{stat.st_mtime_ns}" for path, stat in found)
-    read_as = {**(implied or {} if _is_csv(source) else {}), **(types or {})}  # types change what a line means
-    declared = f" {sorted(read_as.items())}" if read_as else ""
-    return mark + declared + (" lines" if lines_are_rows else "")
+    if not _is_text(source, text_format):
+        return mark
+    read_as = {**(implied or {}), **(types or {})}  # types and format change what a line means
+    return mark + (f" {sorted(read_as.items())}" if read_as else "") + text_format.mark
 
 
 def as_table(source: Any) -> pa.Table:
@@ -75,8 +84,12 @@ def as_table(source: Any) -> pa.Table:
 
 
 def public_table(source: Any) -> pa.Table:
-    """Convert a public table to canonical cells. Times must lie in the years that Python supports."""
-    table = as_table(source)
+    """Convert a public table to canonical cells. Times must lie in the years that Python supports.
+
+    Columns of other types than numbers, texts, booleans and times are left out, because no question can use them.
+    """
+    table = as_table(source.collect() if hasattr(source, "collect") and hasattr(source, "collect_schema") else source)
+    table = table.select([name for name, kind in Schema.of(table.schema).kinds.items() if kind is not Kind.OTHER])
     canonical = canonical_table(table)
     for name, before, after in zip(table.column_names, table.columns, canonical.columns, strict=True):
         if Kind.of(after.type) is Kind.TIME and after.null_count > before.null_count:
@@ -94,6 +107,20 @@ def public_entries(table: pa.Table, column: str) -> tuple[Any, ...]:
     return tuple(entries.to_pylist())
 
 
+def describe_entries(entries: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[float, float] | None]:
+    """Return the different entries of a public column, and the bounds of its numbers if there are two different ones.
+
+    Numbers that 64-bit floats do not hold are left out: a joined column is computed in floats.
+
+    >>> describe_entries(["b", None, "a", "b"]), describe_entries([2, Decimal("0.5"), float("nan")])
+    ((('a', 'b'), None), ((0.5, 2), (0.5, 2)))
+    """
+    plain = (float(each) if isinstance(each, Decimal) else each for each in entries if each is not None)
+    values = tuple(sorted({each for each in plain if not isinstance(each, int | float) or is_exact(each)}))
+    numeric = len(values) > 1 and not any(isinstance(each, bool | str | datetime.date) for each in values)
+    return values, (values[0], values[-1]) if numeric else None
+
+
 class _ForeignError(Exception):
     """Another library failed. Its message may repeat cells or paths, so it is not shown, not even chained."""
 
@@ -109,27 +136,30 @@ def _hide_foreign_errors(step: Callable[[], T]) -> T:
     raise _ForeignError
 
 
-def _is_csv(source: Any) -> bool:
-    return isinstance(source, str | Path) and str(source).lower().endswith((".csv", ".tsv"))
+def _is_text(source: Any, text_format: TextFormat) -> bool:
+    """Return whether the source is a text file: by the ending of its name, or because its widths are declared."""
+    if not isinstance(source, str | Path) or _DATABASE.match(str(source)) or _QUERY.match(str(source)):
+        return False
+    return text_format.widths is not None or is_text_file(source)
 
 
-def _check_options(source: Any, types: Types, lines_are_rows: bool) -> None:
+def _check_options(source: Any, types: Types, text_format: TextFormat) -> None:
     """Raise for options that do not concern this kind of source."""
     untyped = is_frame(source) or isinstance(source, Mapping | list | tuple) or hasattr(source, "collect_schema")
-    if not isinstance(lines_are_rows, bool):
-        raise InvalidRequest("Expected lines_are_rows to be true or false", got=lines_are_rows, do="Pass one of them")
-    if lines_are_rows and not _is_csv(source):
-        raise InvalidRequest("Expected lines_are_rows only with a CSV file", do="Leave it out")
-    if types is not None and not (_is_csv(source) or untyped):
+    text_format.check()
+    is_text = _is_text(source, text_format)
+    if not is_text and text_format.changed:
+        raise InvalidRequest(f"Expected {text_format.changed[0]} only with a CSV file", do="Leave it out")
+    if types is not None and not (is_text or untyped):
         raise InvalidRequest(
             "Expected types only with a CSV file, a data frame or Python lists",
             do="Leave them out: the source stores its own",
         )
 
 
-def _open_engine(source: Any, types: Types, implied: Types, lines_are_rows: bool) -> tuple[Engine, str | None]:
+def _open_engine(source: Any, types: Types, implied: Types, text_format: TextFormat) -> tuple[Engine, str | None]:
     """Pick the engine of a source and open it. Engines with optional libraries are imported on first use."""
-    _check_options(source, types, lines_are_rows)
+    _check_options(source, types, text_format)
     if isinstance(source, type):
         raise InvalidRequest("Expected a table or an engine, not a class", got=source.__name__, do="Pass an instance")
     if isinstance(source, str) and _DATABASE.match(source):
@@ -137,7 +167,7 @@ def _open_engine(source: Any, types: Types, implied: Types, lines_are_rows: bool
     if isinstance(source, str) and _QUERY.match(source):
         return importlib.import_module("expost.data.engines.duckdb_engine").DuckEngine.query(source), None
     if isinstance(source, str | Path):
-        return _open_path(str(source), types, implied, lines_are_rows)
+        return _open_path(str(source), types, implied, text_format)
     if hasattr(source, "to_arrow_reader") and hasattr(source, "project"):
         return importlib.import_module("expost.data.engines.duckdb_engine").DuckEngine(source), None
     if hasattr(source, "mapInArrow") and hasattr(source, "toLocalIterator"):
@@ -164,18 +194,18 @@ def _open_lazy(frame: Any, types: Types) -> Engine:
     return engine
 
 
-def _open_path(text: str, types: Types, implied: Types, lines_are_rows: bool) -> tuple[Engine, str | None]:
+def _open_path(text: str, types: Types, implied: Types, text_format: TextFormat) -> tuple[Engine, str | None]:
     """Open one file, or all files of a glob."""
     paths = [Path(found) for found in sorted(glob.glob(text))] if glob.has_magic(text) else [Path(text)]
     if not paths or not all(path.is_file() for path in paths):
         raise InvalidRequest("Expected a file that exists", got=Path(text).name or text, do=_DO)
-    name = Path(text).stem.rstrip("*_-.") or None
+    name = plain_name(text).stem.rstrip("*_-.") or None
     suffixes = {path.suffix.lower() for path in paths}
+    if all(_is_text(path, text_format) for path in paths):
+        csv_engine = importlib.import_module("expost.data.engines.csv_engine")
+        return csv_engine.open_csv(paths, types, implied, text_format=text_format), name
     if suffixes <= {".parquet", ".pq"}:
         return ParquetEngine(paths), name
-    if suffixes <= {".csv", ".tsv"}:
-        csv_engine = importlib.import_module("expost.data.engines.csv_engine")
-        return csv_engine.open_csv(paths, types, implied, lines_are_rows=lines_are_rows), name
     if suffixes <= {".arrow", ".feather", ".ipc"}:
         tables = []
         for path in paths:

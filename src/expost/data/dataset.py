@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import html
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -11,18 +12,25 @@ import numpy as np
 import pyarrow as pa
 
 from expost.core import Adjacency, InvalidRequest, Unit, explain_arguments
+from expost.core.table_text import html_table
 from expost.data.canonical_cell import Kind, missing_cells
-from expost.data.data_source import mark_source, open_source, public_entries, public_table
-from expost.data.expression import Expression, Lookup, col, is_exact
+from expost.data.data_source import describe_entries, mark_source, open_source, public_entries, public_table
+from expost.data.dummy_rows import make_dummy_rows
+from expost.data.expression import ColumnName, Expression, Lookup, col, is_exact
 from expost.data.measured_table import MeasuredTable
+from expost.data.public_fact import split_bounds
 from expost.data.source_identity import SourceIdentity, name_place
 from expost.data.sql_expression import parse_sql
 from expost.data.table_schema import Schema, kind_of
+from expost.data.text_format import TextFormat
+from expost.data.unit_aggregate import UnitAggregate, UnitColumn, UnitEngine
 from expost.data.unit_identity import Period
 from expost.data.unit_shard import MEMORY_LIMIT
-from expost.data.untyped_table import ID, implied_types
+from expost.data.untyped_table import ID, implied_types, loose_columns, read_ids
 
 __all__ = ["Dataset"]
+
+_CATEGORIES_SHOWN = 6  # categories of a column that a notebook shows
 
 
 class Dataset(MeasuredTable):
@@ -45,17 +53,35 @@ class Dataset(MeasuredTable):
         fresh secret for every query. Needed for most queries if the unit is an id.
     max_groups_per_unit : int, optional
         The most groups of one id that a grouped query counts. Default: no limit.
-    bounds : mapping of str to pair of numbers, optional
-        Public bounds of numeric columns, in their own units. Values outside are moved to the nearest bound.
+    max_rows_per_group : int, optional
+        The most rows of one id that a grouped query counts in each group. Together with ``max_groups_per_unit`` it limits the
+        rows of an id to the product of both. Default: no limit.
+    bounds : mapping of str to pair of numbers or dates, optional
+        Public bounds of numeric columns, in their own units. Values outside are moved to the nearest bound. Two dates are
+        the range of a time column, by whose periods rows can be grouped; rows outside are left out of those groups.
     categories : mapping of str to list, optional
         Public values of columns to group by. Rows with other values are left out of grouped queries.
+    derive : mapping of str to str or Expression, optional
+        Formulas of additional columns, as in the method ``derive``; ``bounds`` and ``categories`` may name them.
     adjacency : {"add-remove", "replace-one"} or Adjacency, default "add-remove"
         Which tables count as neighbors.
     rows : int, optional
         The public number of rows; needed under replace-one adjacency if the unit is a row.
     types : mapping of str to str, optional
         Types (integer, real, boolean, text, time) of columns of a CSV file, a pandas or polars frame or Python lists, so
-        that no row decides them. A cell that does not fit its type is missing.
+        that no row decides them. ``"time:%d/%m/%Y"`` is a time in a format of its own. A cell that does not fit its type is
+        missing. Other columns of a CSV file have the type that bounds or categories imply, or else hold texts.
+    missing : list of str, optional
+        Cells of a CSV file that are missing values, as empty cells are. Default: NA, NaN and null. Public categories of a
+        column are never missing.
+    separator : str, optional
+        The character between the cells of a CSV file. Default: the first of comma, tab, semicolon, bar in the header.
+    decimal : {".", ","}, default "."
+        The decimal separator of numbers in a CSV file.
+    encoding : {"utf-8", "utf-16", "utf-16-le", "utf-16-be", "latin-1", "cp1252"}, default "utf-8"
+        The encoding of a CSV file.
+    widths : mapping of str to int, optional
+        Names and widths in characters of the columns of a fixed-width file, in order. It has no header, and every line is a row.
     lines_are_rows : bool, default False
         True if no cell of a CSV file contains a line end, so that every line is a row whatever its quotes.
     memory_limit : int, default 1_500_000_000
@@ -87,48 +113,66 @@ class Dataset(MeasuredTable):
         unit: str | Unit = "row",
         max_rows_per_unit: int | None = None,
         max_groups_per_unit: int | None = None,
-        bounds: Mapping[str, tuple[float, float]] | None = None,
+        max_rows_per_group: int | None = None,
+        bounds: Mapping[str, tuple[Any, Any]] | None = None,
         categories: Mapping[str, Sequence[Any]] | None = None,
+        derive: Mapping[str, Expression | str] | None = None,
         adjacency: str | Adjacency = "add-remove",
         rows: int | None = None,
         types: Mapping[str, str] | None = None,
+        missing: Sequence[str] | None = None,
+        separator: str | None = None,
+        decimal: str = ".",
+        encoding: str = "utf-8",
+        widths: Mapping[str, int] | None = None,
         lines_are_rows: bool = False,
         memory_limit: int = MEMORY_LIMIT,
     ) -> None:
         self.unit = unit if isinstance(unit, Unit) else Unit.row() if unit == "row" else Unit.of(unit)
-        self.bounds = _check_mapping(bounds, "bounds")
+        formulas = _check_mapping(derive, "derive")
+        self.bounds, self.time_ranges = split_bounds(_check_mapping(bounds, "bounds"))
         self.categories = {
             column: _check_list(column, values) for column, values in _check_mapping(categories, "categories").items()
         }
-        implied = implied_types(self.bounds, self.categories, self.unit.time_column)
+        implied = implied_types(self.bounds, self.categories, self.unit.time_column, self.time_ranges)
+        implied = {column: kind for column, kind in implied.items() if column not in formulas}
         # A file stores the type of its ids, or has it declared.
         ids = {} if self.unit.column is None or isinstance(source, str | Path) else {self.unit.column: ID}
-        self._engine, suggested = open_source(source, types=types, implied=ids | implied, lines_are_rows=lines_are_rows)
-        self._mark = mark_source(source, types=types, implied=implied, lines_are_rows=lines_are_rows)
+        text_format = TextFormat(
+            missing=missing,
+            separator=separator,
+            decimal=decimal,
+            encoding=encoding,
+            widths=widths,
+            lines_are_rows=lines_are_rows,
+            kept=self.categories,
+        )
+        self._engine, suggested = open_source(source, types=types, implied=ids | implied, text_format=text_format)
+        self._mark = mark_source(source, types=types, implied=implied, text_format=text_format)
+        self._loose = loose_columns(source, types)
         self._place = None if self._mark is None else name_place(source)
         self.name = name if name is not None else suggested
         self.schema = Schema.of(self._engine.schema)
         self.adjacency = Adjacency.parse(adjacency)
         self.max_rows_per_unit = _check_count(max_rows_per_unit, "max_rows_per_unit")
         self.max_groups_per_unit = _check_count(max_groups_per_unit, "max_groups_per_unit")
+        self.max_rows_per_group = _check_count(max_rows_per_group, "max_rows_per_group")
         self.rows = _check_count(rows, "rows")
         self.window = None
         self._memory_limit = memory_limit
         self._derived, self._filter = {}, None
+        self._add_columns(formulas)
         self._check_description()
 
     def _check_description(self) -> None:
         """Raise if the description does not fit the schema or itself."""
-        for column in self.bounds:
-            self.clamp(col(column))
-        for column in self.categories:
-            self.axis(col(column))
+        self._check_facts(self.bounds, self.time_ranges, self.categories)
         for named in (self.unit.column, self.unit.time_column):
             if named is not None:
                 kind_of(col(named), self.schema)
         if self.unit.time_column is not None and self.schema.kind(self.unit.time_column) is not Kind.TIME:
             raise InvalidRequest("Expected a column of times", got=self.unit.time_column, do="Name a time column")
-        if self.unit.is_row and (self.max_rows_per_unit or self.max_groups_per_unit):
+        if self.unit.is_row and (self.max_rows_per_unit or self.max_groups_per_unit or self.max_rows_per_group):
             raise InvalidRequest(
                 "Expected limits per unit only with an id column", do='Pass unit="the id column", or drop the limits'
             )
@@ -136,6 +180,25 @@ class Dataset(MeasuredTable):
             raise InvalidRequest(
                 "Expected the public number of rows under replace-one adjacency", do="Pass rows=, or use add-remove"
             )
+
+    def _check_facts(self, bounds: Iterable[str], ranges: Iterable[str], categories: Iterable[str]) -> None:
+        """Raise if public facts do not fit the columns they are about."""
+        for column in bounds:
+            self.clamp(col(column))
+        for column in ranges:
+            if self.schema.kind(column) is not Kind.TIME:
+                raise InvalidRequest(
+                    "Expected dates as bounds of a column of times only", got=column, do="Pass numbers"
+                )
+        for column in categories:
+            self.axis(col(column))
+
+    def _read_ids_again(self, column: str) -> None:
+        """Read a column of objects as ids, which were read as texts before it was known that they are ids."""
+        if column in self._loose:
+            names = self._engine.schema.names
+            table = pa.Table.from_batches(self._engine.batches(names), self._engine.schema)
+            self._engine, _ = open_source(table.set_column(names.index(column), column, read_ids(self._loose[column])))
 
     @property
     def in_memory(self) -> bool:
@@ -154,7 +217,7 @@ class Dataset(MeasuredTable):
         A file is identified by name, size and time of change, so that releases of an older file are not reused.
         """
         source = f"memory {id(self._engine)}" if self._mark is None else self._mark
-        limits = (self.max_rows_per_unit, self.max_groups_per_unit)
+        limits = (self.max_rows_per_unit, self.max_groups_per_unit, self.max_rows_per_group)
         return repr((self.name, source, self.unit, self.adjacency.value, limits, self._filter, self._derived))
 
     def source_identity(self) -> SourceIdentity:
@@ -210,40 +273,67 @@ class Dataset(MeasuredTable):
         return view
 
     @explain_arguments
-    def derive(self, **columns: Expression | str) -> Self:
+    def derive(self, *, bounds: Any = None, categories: Any = None, **columns: Expression | str) -> Self:
         """Return a view with additional columns, each computed from a row.
+
+        Date parts, bins, periods of a time with a public range, and choices between constants know their categories.
 
         Parameters
         ----------
+        bounds : pair or mapping of str to pair, optional
+            Public bounds of new columns, or of the new column if there is only one.
+        categories : list or mapping of str to list, optional
+            Public values of new columns to group by, or of the new column if there is only one.
         **columns : Expression or str
             Name and formula of each new column. Formulas may use earlier derived columns.
 
         Examples
         --------
-        >>> people = Dataset(pa.table({"born": [1980, 2001]})).derive(age=2024 - col("born"))
-        >>> list(people.schema)
-        ['born', 'age']
+        >>> people = Dataset(pa.table({"born": [1980, 2001]})).derive(age=2024 - col("born"), bounds=(0, 120))
+        >>> list(people.schema), people.bounds
+        (['born', 'age'], {'age': (0, 120)})
         """
         view = copy.copy(self)
-        view._derived = dict(self._derived)
-        kinds = dict(self.schema.kinds)
-        for name, formula in columns.items():
-            expression = formula if isinstance(formula, Expression) else parse_sql(formula)
-            if name in kinds:
-                raise InvalidRequest("Expected a new column name", got=name, do="Choose another name")
-            kinds[name] = kind_of(expression, self.schema, self._derived) or Kind.REAL
-            view._derived[name] = expression
-        view.schema = Schema(kinds)
+        given_bounds, ranges = split_bounds(_facts_by_column(bounds, columns, "bounds"))
+        listed = _facts_by_column(categories, columns, "categories")
+        given_lists = {column: _check_list(column, values) for column, values in listed.items()}
+        view.bounds = self.bounds | given_bounds
+        view.time_ranges = self.time_ranges | ranges
+        view.categories = self.categories | given_lists
+        view._add_columns(columns)
+        view._check_facts(given_bounds, ranges, given_lists)
         return view
+
+    def _with_columns(self, columns: Mapping[str, Expression | str]) -> Self:
+        """Return a view with derived columns of any names, those of the arguments of ``derive`` too."""
+        view = copy.copy(self)
+        view._add_columns(columns)
+        return view
+
+    def _add_columns(self, columns: Mapping[str, Expression | str]) -> None:
+        """Add derived columns to a new dataset or view, with the categories that follow from their formulas."""
+        self._derived = dict(self._derived)
+        for name, formula in columns.items():
+            if not isinstance(name, str) or name in self.schema:
+                raise InvalidRequest("Expected a new column name", got=name, do="Choose another name")
+            expression = self.expression(formula if isinstance(formula, Expression) else parse_sql(formula))
+            kind = kind_of(expression, self.schema, self._derived) or Kind.REAL
+            self._derived[name] = expression
+            self.schema = Schema({**self.schema.kinds, name: kind})
+            values = None if name in self.categories or name in self.bounds else self._facts.values_of(expression)
+            if values:
+                self.categories = {**self.categories, name: values}
 
     @explain_arguments
     def join(self, table: Any, *, on: str, prefix: str = "") -> Self:
         """Return a view with the columns of a public table, looked up by a key. No row is added or lost.
 
+        The new columns have public categories, and numbers also have bounds: those of the table.
+
         Parameters
         ----------
         table : Arrow table, frame or mapping
-            A public table with each key once.
+            A public table with each key once. Columns other than numbers, texts, booleans and times are left out.
         on : str
             Name of the key column, in both tables.
         prefix : str, default ""
@@ -256,11 +346,10 @@ class Dataset(MeasuredTable):
         ['origin', 'state']
         """
         public = public_table(table)
-        usable = on in public.column_names and Kind.OTHER not in Schema.of(public.schema).kinds.values()
-        if not isinstance(prefix, str) or not usable:
+        if not isinstance(prefix, str) or on not in public.column_names:
             raise InvalidRequest(
-                f"Expected a public table of numbers, texts, booleans and times with the key {on}, and a text as prefix",
-                do="Drop other columns",
+                f"Expected a public table whose key {on} is a number, a text, a boolean or a time, and a text as prefix",
+                do="Name the key column",
             )
         keyed = ~missing_cells(public.column(on).combine_chunks())
         public = public.filter(pa.array(keyed))  # a missing key matches nothing
@@ -270,12 +359,126 @@ class Dataset(MeasuredTable):
                 f"Expected each {on} once in the public table, numbers exact in 64-bit floats",
                 do="Drop repeated keys, or use texts as keys",
             )
-        looked_up: dict[str, Expression | str] = {
-            prefix + name: Lookup(col(on), keys, public_entries(public, name), label=repr(prefix + name))
-            for name in public.column_names
-            if name != on
-        }
-        return self.derive(**looked_up)
+        entries = {prefix + name: public_entries(public, name) for name in public.column_names if name != on}
+        looked_up = {name: Lookup(col(on), keys, values, label=repr(name)) for name, values in entries.items()}
+        view = self._with_columns(looked_up)
+        view.categories, view.bounds = dict(self.categories), dict(self.bounds)
+        for name, values in entries.items():
+            categories, bounds = describe_entries(values)
+            view.categories |= {name: categories} if categories else {}
+            view.bounds |= {} if bounds is None else {name: bounds}
+        return view
+
+    @explain_arguments
+    def per_unit(
+        self, *, bounds: Mapping[str, tuple[float, float]] | None = None, **columns: UnitAggregate | str
+    ) -> Self:
+        """Return a table with one row per unit: aggregates of its rows. It is charged to the same account.
+
+        A unit's row depends on all rows of that unit and on no others, so every statistic of the new table has the sensitivity of
+        one row, and ``max_rows_per_unit`` is not needed (docs/proofs/contribution-bounding.md). Filters and derived
+        columns of this view apply first; a unit without rows left has no row.
+
+        Parameters
+        ----------
+        bounds : mapping of str to pair of numbers, optional
+            Public bounds of the new columns. Needed for sums and means, whose values are moved to the nearest bound. The
+            smallest and the largest number of a column have its bounds by default.
+        **columns : str or UnitAggregate
+            Name and aggregate of each new column: ``"count()"``, or count, sum, mean, min or max of a column or formula.
+
+        Raises
+        ------
+        InvalidRequest
+            If a unit is a row, or an aggregate is not one of a column of numbers.
+
+        Examples
+        --------
+        >>> visits = Dataset(pa.table({"id": [1, 1, 2], "paid": [5.0, 7.0, 30.0]}), unit="id")
+        >>> people = visits.per_unit(total="sum(paid)", visits="count()", bounds={"total": (0, 100)})
+        >>> people
+        Dataset(id integer, total real, visits integer; all rows of one id, add-remove)
+        """
+        if self.unit.column is None:
+            raise InvalidRequest(
+                "Expected a unit that is an id: a unit that is a row has nothing to aggregate",
+                do='Pass Dataset(..., unit="the id column")',
+            )
+        keys = [self.unit.column, *([] if self.unit.time_column is None else [self.unit.time_column])]
+        parsed = {name: UnitAggregate.parse(text) for name, text in columns.items()}
+        declared = _check_mapping(bounds, "bounds")
+        if not parsed or set(keys) & set(parsed) or set(declared) - set(parsed):
+            raise InvalidRequest(
+                "Expected new columns with names of their own, and bounds of these columns only",
+                got=", ".join([*parsed, *declared]),
+                do='Pass e.g. total="sum(amount)", bounds={"total": (0, 1000)}',
+            )
+        measured = {f"{name} of a row": each.column for name, each in parsed.items() if each.column is not None}
+        made, read = list[UnitColumn](), self._with_columns(measured)
+        for name, each in parsed.items():
+            if each.function in ("min", "max") and isinstance(each.column, ColumnName):
+                declared.setdefault(name, self.bounds.get(each.column.name))
+            kind = None if each.column is None else kind_of(each.column, self.schema, self._derived)
+            made.append(UnitColumn.of(name, each, kind, declared.get(name)))
+        used = [*keys, *(f"{each.name} of a row" for each in made if each.has_column)]
+        key_type = self._engine.schema.field(keys[0]).type
+        view, settings = copy.copy(self), repr((parsed, declared, self._filter, self._derived))
+        view._engine = UnitEngine(
+            made, self.unit, key_type, read=lambda: read.batches(used), identity=self._engine.identity
+        )
+        view._mark = None if self._mark is None else f"{self._mark} per unit {settings}"
+        view.schema = Schema.of(view._engine.schema)
+        view.bounds = {name: pair for name, pair in declared.items() if pair is not None}
+        view.categories, view.time_ranges, view._derived, view._filter, view.rows = {}, {}, {}, None, None
+        view.max_rows_per_unit, view.max_groups_per_unit, view.max_rows_per_group = 1, None, None
+        return view
+
+    @explain_arguments
+    def dummy(self, rows: int = 1000, *, seed: int = 0) -> Self:
+        """Return a dataset of made-up rows with the same description, to try questions on for free.
+
+        Columns, types, bounds, categories and unit are those of the description; values are spread evenly. Nothing of the
+        real rows is read.
+
+        Parameters
+        ----------
+        rows : int, default 1000
+            How many rows to make up. A public number of rows overrides it.
+        seed : int, default 0
+            Equal seeds give equal rows.
+
+        Examples
+        --------
+        >>> people = Dataset(pa.table({"age": [41, 17, 65]}), bounds={"age": (0, 120)})
+        >>> people.dummy(5000)
+        Dataset('made up': age integer; one row, add-remove)
+        """
+        view, table = copy.copy(self), self.dummy_table(rows, seed=seed)
+        (view._engine, _), view._mark, view._place = open_source(table, types=None, implied={}), None, None
+        view.name = "made up"
+        return view
+
+    def dummy_table(self, rows: int = 1000, *, seed: int = 0) -> pa.Table:
+        """Return the made-up rows of ``dummy`` as an Arrow table, without derived columns.
+
+        Parameters
+        ----------
+        rows : int, default 1000
+            How many rows to make up. A public number of rows overrides it.
+        seed : int, default 0
+            Equal seeds give equal rows.
+        """
+        count = _check_count(rows, "rows") or 1
+        return make_dummy_rows(
+            self._engine.schema,
+            count if self.rows is None else self.rows,
+            unit=self.unit,
+            rows_per_unit=self.max_rows_per_unit or 1,
+            bounds=self.bounds,
+            categories=self.categories,
+            time_ranges=self.time_ranges,
+            seed=seed,
+        )
 
     @explain_arguments
     def within_window(self, start: str) -> Self:
@@ -308,12 +511,41 @@ class Dataset(MeasuredTable):
         name = f"{self.name!r}: " if self.name else ""
         return f"Dataset({name}{self.schema}; {self.unit}, {self.adjacency.value})"
 
+    def _repr_html_(self) -> str:
+        rows = [(name, kind.value, self._describe_column(name)) for name, kind in self.schema.kinds.items()]
+        described = html.escape(f"{self.name or 'table'}: {self.unit}, {self.adjacency.value}")
+        return f"<p><b>{described}</b></p>" + html_table(("column", "kind", "public description"), rows)
+
+    def _describe_column(self, name: str) -> str:
+        """Return the public description of a column in words."""
+        facts = [f"from {self.bounds[name][0]} to {self.bounds[name][1]}"] if name in self.bounds else []
+        if name in self.categories:
+            values = [str(value) for value in self.categories[name][:_CATEGORIES_SHOWN]]
+            more = len(self.categories[name]) - len(values)
+            facts.append(", ".join(values) + (f" and {more} more" if more else ""))
+        if name in self._derived:
+            facts.append(f"computed as {self._derived[name]!r}")
+        if name == self.unit.column:
+            facts.append("id of the unit")
+        return "; ".join(facts)
+
 
 def _check_mapping(given: Any, name: str) -> dict[str, Any]:
     """Return facts by column; raise if they are not a mapping."""
     if given is not None and not isinstance(given, Mapping):
         raise InvalidRequest(f"Expected {name} by column", got=given, do=f'Pass {name}={{"a column": ...}}')
     return dict(given or {})
+
+
+def _facts_by_column(given: Any, columns: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return facts about new columns by column; facts that are not a mapping are about the only one."""
+    if given is not None and not isinstance(given, Mapping) and len(columns) == 1:
+        return {next(iter(columns)): given}
+    facts = _check_mapping(given, name)
+    unknown = next((column for column in facts if column not in columns), None)
+    if unknown is not None:
+        raise InvalidRequest(f"Expected {name} of the new columns", got=unknown, do="Declare others with Dataset(...)")
+    return facts
 
 
 def _check_list(column: str, values: Any) -> tuple[Any, ...]:

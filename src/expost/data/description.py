@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,15 @@ from typing import Any
 from expost.core import Adjacency, InvalidRequest, Unit
 from expost.data.canonical_cell import Kind
 from expost.data.dataset import Dataset
+from expost.data.text_format import is_text_file
 
 __all__ = ["Description", "draft_description"]
 
-_TOP = {"source", "name", "adjacency", "rows", "unit", "types", "lines_are_rows", "bounds", "categories"}
-_UNIT = {"column", "per", "time", "max_rows_per_unit", "max_groups_per_unit"}
+_TIME = datetime.date | str
+_FORMAT = ("missing", "separator", "decimal", "encoding", "widths", "lines_are_rows")
+_TOP = {"source", "name", "adjacency", "rows", "unit", "types", "bounds", "categories", "derive", *_FORMAT}
+_LIMITS = ("max_rows_per_unit", "max_groups_per_unit", "max_rows_per_group")
+_UNIT = {"column", "per", "time", *_LIMITS}
 _DRAFT = """\
 # Public facts about this table. Fill in what you need; do not compute anything here from the data.
 source = {source}
@@ -27,13 +32,16 @@ adjacency = "add-remove"        # or "replace-one": the number of units is then 
 # column = "ID"
 # max_rows_per_unit = 10        # rows kept of each person
 # max_groups_per_unit = 3       # groups kept of each person
+# max_rows_per_group = 2        # rows kept of each person in each group
 # per = "week"                  # protect a person within a day, week or month of the time column
 # time = "TIME"
 
 {types}[bounds]                        # public limits; values outside are moved to the nearest limit
 {bounds}
 [categories]                    # public lists; rows with other values are left out of groups
-{lists}"""
+{lists}
+[derive]                        # columns computed from a row, such as: month = "month(when)"
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,10 +62,17 @@ class Description:
     unit: Unit = Unit()
     max_rows_per_unit: int | None = None
     max_groups_per_unit: int | None = None
+    max_rows_per_group: int | None = None
     types: Mapping[str, str] | None = None
+    missing: Sequence[str] | None = None
+    separator: str | None = None
+    decimal: str = "."
+    encoding: str = "utf-8"
+    widths: Mapping[str, int] | None = None
     lines_are_rows: bool = False
-    bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    bounds: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
     categories: Mapping[str, list[Any]] = field(default_factory=dict)
+    derive: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: str | Path) -> Description:
@@ -92,23 +107,27 @@ class Description:
             raise InvalidRequest('Expected source = "FILE" in the description', do="Name the data file")
         bounds, categories, column = data.get("bounds", {}), data.get("categories", {}), unit.get("column")
         for name, pair in bounds.items():
-            if not (isinstance(pair, list) and len(pair) == 2 and all(isinstance(end, int | float) for end in pair)):
-                raise InvalidRequest(f"Expected bounds of {name!r} as [low, high]", do="Write two numbers")
+            ends = pair if isinstance(pair, list) else []
+            if len(ends) != 2 or not any(all(isinstance(end, kind) for end in ends) for kind in (int | float, _TIME)):
+                raise InvalidRequest(f"Expected bounds of {name!r} as [low, high]", do="Write two numbers or two dates")
         for name, values in categories.items():
             if not isinstance(values, list) or not values:
                 raise InvalidRequest(f"Expected categories of {name!r} as a list", do="List the public values")
+        formulas = data.get("derive", {})
+        if not isinstance(formulas, dict) or not all(isinstance(each, str) for each in formulas.values()):
+            raise InvalidRequest("Expected formulas as texts", do='Write month = "month(when)" under [derive]')
         return cls(
             source=data["source"],
             name=data.get("name"),
             adjacency=Adjacency.parse(data.get("adjacency", "add-remove")),
             rows=data.get("rows"),
             unit=Unit.row() if column is None else Unit.of(column, per=unit.get("per"), time=unit.get("time")),
-            max_rows_per_unit=unit.get("max_rows_per_unit"),
-            max_groups_per_unit=unit.get("max_groups_per_unit"),
             types=data.get("types"),
-            lines_are_rows=data.get("lines_are_rows", False),
             bounds={name: tuple(pair) for name, pair in bounds.items()},
             categories=categories,
+            derive=formulas,
+            **{name: unit[name] for name in _LIMITS if name in unit},
+            **{name: data[name] for name in _FORMAT if name in data},
         )
 
     def open(self) -> Dataset:
@@ -127,10 +146,10 @@ def draft_description(source: str, columns: Iterable[tuple[str, str]]) -> str:
     bounds = [f"{f'# {name} = [LOW, HIGH]':<32}# {kind}" for name, kind in quoted if kind in numeric]
     lists = [f'# {name} = ["A", "B"]'.ljust(32) + f"# {kind}" for name, kind in quoted if kind not in numeric]
     types: list[str] = []
-    if source.lower().endswith((".csv", ".tsv")):  # other files store their types
+    if is_text_file(source):  # other files store their types
         typed = [f'{name} = "{kind}"' for name, kind in quoted if kind != Kind.OTHER.value]
         types = [
-            "[types]                         # of a CSV file, guessed: check them; columns left out are guessed",
+            "[types]                         # of a CSV file, guessed: check them; columns left out hold texts",
             *typed,
             "",
         ]

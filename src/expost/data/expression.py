@@ -12,7 +12,17 @@ from typing import Any, NoReturn
 from expost.core import InvalidRequest
 from expost.data.canonical_cell import canonical_value
 
-__all__ = ["ColumnName", "Expression", "Literal", "Lookup", "Operation", "as_expression", "as_utc", "col", "is_exact"]
+__all__ = [
+    "ColumnName",
+    "Expression",
+    "Literal",
+    "Lookup",
+    "Operation",
+    "as_expression",
+    "as_utc",
+    "col",
+    "is_exact",
+]
 
 Plain = str | int | float | bool | Decimal | datetime.date | None
 
@@ -44,11 +54,12 @@ class Expression:
     number and a missing value all become *missing*. A comparison with a missing value is unknown, and a filter keeps
     only rows for which it is known to be true. Numbers are 64-bit floats; upper and lower case concern ASCII letters.
 
-    Operators: ``+ - * / %``, ``== != < <= > >=``, and ``& | ~`` between conditions.
+    Operators: ``+ - * / %``, ``== != < <= > >=``, and ``& | ~`` between conditions. As in SQL, the remainder ``%`` has the
+    sign of the first number.
 
     Examples
     --------
-    >>> (col("age") >= 65) & ~col("city").isin(["Rome", "Oslo"])
+    >>> (col("age") >= 65) & ~col("city").is_in(["Rome", "Oslo"])
     ((age >= 65) AND (NOT (city IN ('Rome', 'Oslo'))))
     >>> col("name").lower().starts_with("r"), col("when").year().between(2020, 2024)
     (starts_with(lower(name), 'r'), ((year(when) >= 2020) AND (year(when) <= 2024)))
@@ -67,7 +78,7 @@ class Expression:
         """Iterate over the direct arguments; a column and a constant have none."""
         return iter(())
 
-    def _build_operation(self, name: str, *others: Any) -> Operation:
+    def _build_operation(self, name: str, *others: Expression | Plain) -> Operation:
         """Build an operation with this expression as its first argument."""
         return Operation(name, (self, *(as_expression(other) for other in others)))
 
@@ -75,7 +86,7 @@ class Expression:
     __sub__, __rsub__ = _operator("-"), _operator("-", reflected=True)
     __mul__, __rmul__ = _operator("*"), _operator("*", reflected=True)
     __truediv__, __rtruediv__ = _operator("/"), _operator("/", reflected=True)
-    __mod__ = _operator("%")
+    __mod__, __rmod__ = _operator("%"), _operator("%", reflected=True)
     __eq__ = _operator("=")  # type: ignore[assignment]
     __ne__ = _operator("<>")  # type: ignore[assignment]
     __lt__, __le__ = _operator("<"), _operator("<=")
@@ -107,7 +118,7 @@ class Expression:
             do="Write (a > 1) & (a < 9)",
         )
 
-    def isin(self, values: Iterable[Plain]) -> Operation:
+    def is_in(self, values: Iterable[Plain]) -> Operation:
         """Return a condition: the value is one of a public list.
 
         Parameters
@@ -115,7 +126,11 @@ class Expression:
         values : iterable
             Constants to compare with: numbers, texts, dates, booleans or None.
         """
+        if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+            raise InvalidRequest("Expected a list of constants", got=values, do='Write is_in(["Rome", "Oslo"])')
         return self._build_operation("IN", *values)
+
+    isin = is_in
 
     def between(self, low: Any, high: Any) -> Operation:
         """Return a condition: the value lies between two others, both included.
@@ -129,23 +144,88 @@ class Expression:
 
     is_missing = _function("IS NULL", "Return a condition: the value is missing. It is never unknown.")
 
-    def fill(self, value: Plain) -> Operation:
-        """Replace missing values by a public constant.
+    def fill(self, *values: Expression | Plain) -> Operation:
+        """Replace missing values: by the first of some values that is not missing.
 
         Parameters
         ----------
-        value : constant
-            The replacement, of the same kind.
+        *values : expression or constant
+            The replacements, of the same kind.
         """
-        return self._build_operation("coalesce", value)
+        return self._build_operation("coalesce", *values)
+
+    def least(self, *others: Expression | Plain) -> Operation:
+        """Return the least of this value and others that are not missing.
+
+        Parameters
+        ----------
+        *others : expression or constant
+            Values of the same kind.
+        """
+        return self._build_operation("least", *others)
+
+    def greatest(self, *others: Expression | Plain) -> Operation:
+        """Return the greatest of this value and others that are not missing.
+
+        Parameters
+        ----------
+        *others : expression or constant
+            Values of the same kind.
+        """
+        return self._build_operation("greatest", *others)
 
     abs = _function("abs", "Compute the absolute value of a number.")
     floor = _function("floor", "Round a number down to an integer.")
     ceil = _function("ceil", "Round a number up to an integer.")
-    round = _function("round", "Round a number to the nearest integer, halves to the even one.")
+
+    def round(self, digits: int = 0) -> Operation:
+        """Round a number to some decimal digits, halves to the even digit.
+
+        Parameters
+        ----------
+        digits : int, default 0
+            Digits after the decimal point, at most 15.
+        """
+        return self._build_operation("round", *((digits,) if digits else ()))
+
+    def bin(self, bins: int, low: float | None = None, high: float | None = None) -> Operation:
+        """Return the lower edge of the bin of equal width in which a number lies; numbers outside lie in the nearest bin.
+
+        Parameters
+        ----------
+        bins : int
+            The number of bins.
+        low, high : float, optional
+            The ends. Default: the public bounds of the column.
+        """
+        return self._build_operation("bin", *(() if low is None and high is None else (low, high)), bins)
+
     lower = _function("lower", "Convert a text to lower case (ASCII letters only).")
     upper = _function("upper", "Convert a text to upper case (ASCII letters only).")
-    length = _function("length", "Count the bytes of a text.")
+    trim = _function("trim", "Remove the spaces around a text.")
+    length = _function("length", "Count the characters of a text.")
+
+    def substring(self, start: int, length: int | None = None) -> Operation:
+        """Return a part of a text.
+
+        Parameters
+        ----------
+        start : int
+            Position of the first character, counted from 1 as in SQL.
+        length : int, optional
+            The most characters to take. Default: all.
+        """
+        return self._build_operation("substring", start, *(() if length is None else (length,)))
+
+    def concat(self, *others: Expression | Plain) -> Operation:
+        """Join texts; missing ones are skipped. A result of more than 1 MiB is missing.
+
+        Parameters
+        ----------
+        *others : expression or str
+            Further texts.
+        """
+        return self._build_operation("concat", *others)
 
     def starts_with(self, prefix: str) -> Operation:
         """Return a condition: a text begins with a constant.
@@ -167,12 +247,70 @@ class Expression:
         """
         return self._build_operation("contains", part)
 
+    def like(self, pattern: str) -> Operation:
+        """Return a condition: a text matches a pattern.
+
+        Parameters
+        ----------
+        pattern : str
+            A text in which ``%`` stands for any text and ``_`` for any character.
+        """
+        return self._build_operation("LIKE", pattern)
+
+    def ilike(self, pattern: str) -> Operation:
+        """Return a condition: a text matches a pattern, whatever the case of ASCII letters.
+
+        Parameters
+        ----------
+        pattern : str
+            A text in which ``%`` stands for any text and ``_`` for any character.
+        """
+        if not isinstance(pattern, str):
+            raise InvalidRequest("Expected a pattern", got=pattern, do='Write ilike("a%")')
+        return self.lower().like("".join(sign.lower() if sign.isascii() else sign for sign in pattern))
+
+    def cast(self, kind: str) -> Operation:
+        """Convert to another kind; missing where a value cannot be converted.
+
+        Parameters
+        ----------
+        kind : {"number", "integer", "boolean", "text", "time", "date"}
+            The kind to convert to. A number is rounded to the nearest integer, and a date is the start of its day.
+        """
+        if kind not in CASTS:
+            raise InvalidRequest(f"Expected one of {', '.join(CASTS)}", got=kind, do='Write cast("integer")')
+        return self._build_operation(kind)
+
     as_number = _function("number", "Read the number that a text spells; missing where it does not spell one.")
+
+    def strptime(self, format: str) -> Operation:
+        """Read the time that a text spells in a format; missing where it does not.
+
+        Parameters
+        ----------
+        format : str
+            A format with a year, such as ``"%d.%m.%Y %H:%M"``.
+        """
+        return self._build_operation("strptime", format)
+
+    def date_trunc(self, period: str) -> Operation:
+        """Return the start of the period in which a time lies (UTC).
+
+        Parameters
+        ----------
+        period : {"year", "quarter", "month", "week", "day", "hour", "minute", "second"}
+            The period; a week begins on Monday.
+        """
+        return Operation("date_trunc", (Literal(period), self))
+
     year = _function("year", "Extract the year of a time (UTC).")
+    quarter = _function("quarter", "Extract the quarter of a time, 1 to 4 (UTC).")
     month = _function("month", "Extract the month of a time, 1 to 12 (UTC).")
     day = _function("day", "Extract the day of the month, 1 to 31 (UTC).")
-    hour = _function("hour", "Extract the hour of a time, 0 to 23 (UTC).")
     weekday = _function("weekday", "Extract the day of the week, Monday 1 to Sunday 7 (UTC).")
+    hour = _function("hour", "Extract the hour of a time, 0 to 23 (UTC).")
+    minute = _function("minute", "Extract the minute of a time, 0 to 59 (UTC).")
+    second = _function("second", "Extract the second of a time, 0 to 59 (UTC).")
 
 
 class ColumnName(Expression):
@@ -252,6 +390,9 @@ class Operation(Expression):
             return f"({first} IS NULL)"
         if self.name == "IN":
             return f"({first} IN ({', '.join(rest)}))"
+        if self.name == "CASE":
+            pairs = zip((first, *rest[1:-1:2]), rest[:-1:2], strict=True)
+            return " ".join(["CASE", *(f"WHEN {each} THEN {value}" for each, value in pairs), f"ELSE {rest[-1]} END"])
         if self.name in INFIX:
             return "(" + f" {self.name} ".join((first, *rest)) + ")"
         return f"{self.name}({', '.join((first, *rest))})"
@@ -276,7 +417,8 @@ class Lookup(Expression):
 
 
 _DEEPEST = 100
-INFIX = frozenset({"+", "-", "*", "/", "%", "=", "<>", "<", "<=", ">", ">=", "AND", "OR"})
+CASTS = ("number", "integer", "boolean", "text", "time", "date")
+INFIX = frozenset({"+", "-", "*", "/", "%", "||", "LIKE", "=", "<>", "<", "<=", ">", ">=", "AND", "OR"})
 RESERVED = frozenset(
     {"AND", "OR", "NOT", "IN", "IS", "NULL", "TRUE", "FALSE", "BETWEEN", "LIKE", "CASE", "CAST", "TIMESTAMP", "DATE"}
 )

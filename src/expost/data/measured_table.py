@@ -11,20 +11,23 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from expost.core import Adjacency, InvalidRequest, Sealed, Sensitivity, Unit
-from expost.data.axis import Axis, Categories, FoundKeys
+from expost.data.axis import Axis, Categories, FoundKeys, Periods
 from expost.data.bounding import Limits
 from expost.data.canonical_cell import Kind
 from expost.data.clamp import Clamp
 from expost.data.engines.engine import CanonicalEngine, Engine, batch_rows_for
 from expost.data.evaluation import evaluate, evaluate_filter
 from expost.data.exact_total import exact_sums, find_keys, rows_per_cell, single_steps
-from expost.data.expression import ColumnName, Expression, col
-from expost.data.sealed_form import CountForm, Form, sealed_integers, unit_sensitivity
+from expost.data.expression import ColumnName, Expression, Literal, Operation, col
+from expost.data.public_fact import PublicFacts, TimeRange
+from expost.data.sealed_form import CountForm, Form, sealed_integers, unit_length, unit_sensitivity
 from expost.data.sql_expression import parse_sql
 from expost.data.table_schema import Schema, check_categories, check_filter, kind_of
 from expost.data.tally import Measured, Tally, stored_columns
 
 __all__ = ["MeasuredTable"]
+
+_FORMULA_SIGNS = frozenset("()+-*/%<>=|:'")
 
 
 class MeasuredTable:
@@ -46,29 +49,61 @@ class MeasuredTable:
     """The most rows of one id that a query counts."""
     max_groups_per_unit: int | None
     """The most groups of one id that a grouped query counts."""
+    time_ranges: dict[str, TimeRange]
+    """Public ranges of time columns."""
+    max_rows_per_group: int | None
+    """The most rows of one id that a grouped query counts in each group."""
     _engine: Engine
     _memory_limit: int
     _derived: dict[str, Expression]
     _filter: Expression | None
 
     def expression(self, column: Expression | str) -> Expression:
-        """Return a column or expression after checking it against the schema."""
-        expression = col(column) if isinstance(column, str) else column
+        """Return a column, expression or formula after checking it against the schema."""
+        expression = column
+        if isinstance(column, str):
+            is_formula = column not in self.schema and not _FORMULA_SIGNS.isdisjoint(column)
+            expression = parse_sql(column) if is_formula else col(column)
         if not isinstance(expression, Expression):
             raise InvalidRequest("Expected a column name or an expression", got=column, do='Pass "age" or col("age")')
+        expression = self._fill_bins(expression)
         kind_of(expression, self.schema, self._derived)
         return expression
+
+    def _fill_bins(self, expression: Expression) -> Expression:
+        """Give bins without ends the public bounds of what they divide."""
+        if not isinstance(expression, Operation):
+            return expression
+        parts = tuple(map(self._fill_bins, expression.arguments))
+        if expression.name == "bin" and len(parts) == 2:
+            clamp = self.clamp(parts[0])
+            return Operation("bin", (parts[0], Literal(float(clamp.low)), Literal(float(clamp.high)), parts[1]))
+        changed = any(new is not old for new, old in zip(parts, expression.arguments, strict=True))
+        return Operation(expression.name, parts) if changed else expression
+
+    @property
+    def _facts(self) -> PublicFacts:
+        """The public facts from which values of expressions follow."""
+        return PublicFacts(self._derived, self.categories, self.time_ranges)
 
     def stored_field(self, column: str) -> pa.Field | None:
         """Return a column's type and metadata as the source stores it, None for a derived column. Both are public."""
         schema = self._engine.stored_schema if isinstance(self._engine, CanonicalEngine) else self._engine.schema
         return None if column in self._derived else schema.field(column)
 
+    def key_type(self, column: Expression) -> pa.DataType:
+        """Return the type of the cells by which rows are grouped; stored cells are not converted."""
+        if isinstance(column, ColumnName) and column.name not in self._derived:
+            return self._engine.schema.field(column.name).type
+        kind = kind_of(column, self.schema, self._derived)
+        types = {Kind.TEXT: pa.large_string(), Kind.BOOLEAN: pa.bool_(), Kind.TIME: pa.timestamp("us")}
+        return types.get(kind or Kind.REAL, pa.float64())
+
     def condition(self, condition: Expression | str | None) -> Expression | None:
         """Return a filter as an expression after checking it."""
         if condition is None:
             return None
-        found = parse_sql(condition) if isinstance(condition, str) else self.expression(condition)
+        found = self.expression(parse_sql(condition) if isinstance(condition, str) else condition)
         check_filter(found, self.schema, self._derived)
         return found
 
@@ -76,34 +111,73 @@ class MeasuredTable:
         """Return the clamp of a number."""
         kind = kind_of(column, self.schema, self._derived)
         if kind is None or not kind.is_number:
+            held = "nothing but NULL" if kind is None else f"{kind.value} values"
+            named = column.name if isinstance(column, ColumnName) and kind is Kind.TEXT else None
+            declare = (
+                "" if named is None else f', or pass Dataset(types={{"{named}": "real"}}) if its cells are numbers'
+            )
             raise InvalidRequest(
-                "Expected a column of numbers", got=repr(column), do="Name a numeric column, or declare it with types="
+                f"Expected a column of numbers, but {column!r} holds {held}",
+                do=f"Name a numeric column{declare}",
             )
         if kind is Kind.BOOLEAN and bounds is None:
             bounds = (0, 1)
         if bounds is None and isinstance(column, ColumnName):
             bounds = self.bounds.get(column.name)
+        if bounds is None and (known := self._facts.values_of(column)):
+            numbers = [value for value in known if isinstance(value, int | float)]
+            bounds = (min(numbers), max(numbers)) if len(set(numbers)) > 1 else None
         if bounds is None:
             raise InvalidRequest(
                 f"Expected public bounds for {column!r}", do='Pass bounds=(0, 120), or bounds="private" to pay for some'
             )
         return Clamp.of(bounds, whole=kind in (Kind.INTEGER, Kind.BOOLEAN))
 
+    def periods(self, column: Expression, every: str, bounds: object = None) -> Periods:
+        """Return the calendar periods of a column of times, between bounds that are given or declared."""
+        if not self.is_time(column):
+            raise InvalidRequest(
+                "Expected a column of times",
+                got=repr(column),
+                do='Name a time column, or declare types={"when": "time"}',
+            )
+        if bounds is None and isinstance(column, ColumnName):
+            bounds = self.time_ranges.get(column.name)
+        if not isinstance(bounds, tuple | list) or len(bounds) != 2:
+            raise InvalidRequest(
+                f"Expected the first and the last day of {column!r}",
+                got=bounds,
+                do='Pass bounds=("2024-01-01", "2024-12-31") that hold whatever the data',
+            )
+        return Periods.of(column, (bounds[0], bounds[1]), every)
+
     def axis(self, column: Expression | str, values: Sequence[Any] | None = None) -> Categories:
         """Return the categories of a column as an axis."""
-        expression = ColumnName(column) if isinstance(column, str) else self.expression(column)
+        expression = self.expression(column)
         kind = kind_of(expression, self.schema, self._derived)
         if values is None and isinstance(expression, ColumnName):
             values = self.categories.get(expression.name)
         if values is None and kind is Kind.BOOLEAN:
             values = [False, True]
         if values is None:
-            raise InvalidRequest(
-                f"Expected public categories for {expression!r}", do='Pass Dataset(categories={"city": ["Rome", ...]})'
-            )
+            values = self._facts.values_of(expression) or None
+        if values is None:
+            do = 'Pass Dataset(categories={"city": ["Rome", ...]})'
+            if isinstance(expression, Operation) and expression.name in ("year", "date", "date_trunc"):
+                do = 'Pass Dataset(bounds={"when": ("2013-01-01", "2013-12-31")}), the range of the time, or a longer period'
+            raise InvalidRequest(f"Expected public categories for {expression!r}", do=do)
         found = Categories.of(expression, values)
         check_categories(expression, found.values, kind, self._derived)
         return found
+
+    def is_categorical(self, column: Expression) -> bool:
+        """Return whether a column has public categories, or could have nothing else to be divided by."""
+        declared = isinstance(column, ColumnName) and column.name in self.categories
+        return declared or kind_of(column, self.schema, self._derived) in (Kind.TEXT, Kind.BOOLEAN)
+
+    def is_time(self, column: Expression) -> bool:
+        """Return whether a column holds times."""
+        return kind_of(column, self.schema, self._derived) is Kind.TIME
 
     def tally(
         self,
@@ -126,18 +200,28 @@ class MeasuredTable:
         """Return the contribution bounds of one unit for a tally."""
         if self.unit.is_row:
             return None
-        groups = self.max_groups_per_unit if tally.axes else None
+        groups, rows_per_group = self.max_groups_per_unit, self.max_rows_per_group
         if once:
             return Limits(groups=groups if tally.axes else 1, once=True)
-        if self.max_rows_per_unit is None:
+        # The number of cells limits nothing here: where keys are private, it is that of a stand-in.
+        together = None if groups is None or rows_per_group is None else groups * rows_per_group
+        totals = [most for most in (self.max_rows_per_unit, together) if most is not None]
+        if not totals:
             raise InvalidRequest(
-                f"Expected a limit on the rows of one {self.unit.column}", do="Pass Dataset(..., max_rows_per_unit=10)"
+                f"Expected a limit on the rows of one {self.unit.column}",
+                do="Pass Dataset(..., max_rows_per_unit=10), or max_groups_per_unit= with max_rows_per_group=",
             )
-        return Limits(groups=groups, rows=self.max_rows_per_unit)
+        if not tally.axes:
+            return Limits(rows=min(totals))
+        return Limits(groups=groups, rows=min(totals), rows_per_group=rows_per_group)
 
     def sensitivity(self, form: Form, tally: Tally, *, once: bool = False) -> Sensitivity:
         """Return how far one unit can move the coordinates of a form, in L1."""
         return unit_sensitivity(form, tally, self.limits(tally, once=once), self.adjacency)
+
+    def length(self, form: Form, tally: Tally, *, once: bool = False) -> Sensitivity:
+        """Return how far one unit can move the coordinates of a form, in L2."""
+        return unit_length(form, tally, self.limits(tally, once=once), self.adjacency)
 
     def rows_per_unit(self, limits: Limits | None) -> Sensitivity:
         """Return the number of rows that one unit can add, remove or replace."""

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.core import Adjacency, Sensitivity
+from expost.core import Adjacency, Norm, Sensitivity
 from expost.data.bounding import Limits
 from expost.data.clamp import Clamp
 from expost.data.tally import PowerSums, Tally
@@ -21,11 +21,15 @@ __all__ = [
     "CountForm",
     "Form",
     "MomentForm",
+    "RatioForm",
+    "RunForm",
     "ShareForm",
     "SquareForm",
     "TotalForm",
     "TreeForm",
+    "WeightedForm",
     "sealed_integers",
+    "unit_length",
     "unit_sensitivity",
 ]
 
@@ -93,20 +97,21 @@ class TotalForm:
         return Fraction(math.gcd(int(low * bottom), int(step * bottom)), bottom)
 
     @property
-    def _line(self) -> tuple[int, int]:
+    def line(self) -> tuple[int, int]:
+        """The lower bound and a step, in lattice units."""
         return int(self.clamp.low / self.unit), int(self.clamp.step / self.unit)
 
     @property
     def row_size(self) -> int:
-        low, step = self._line
+        low, step = self.line
         return max(abs(low), abs(low + step * self.clamp.steps))
 
     @property
     def row_spread(self) -> int:
-        return self._line[1] * self.clamp.steps
+        return self.line[1] * self.clamp.steps
 
     def coordinates(self, sums: PowerSums) -> Integers:
-        low, step = self._line
+        low, step = self.line
         total: Integers = low * sums.rows.astype(object) + step * sums.first[0].astype(object)
         return total[None, :]
 
@@ -161,6 +166,73 @@ class CentredForm:
     def coordinates(self, sums: PowerSums) -> Integers:
         total = self.clamp.steps * sums.rows.astype(object)
         return np.stack([2 * sums.first[0].astype(object) - total, total])
+
+
+@dataclass(frozen=True)
+class WeightedForm:
+    """Two shares of each row's weight: its value's distance from the lower bound and to the upper one, times the weight.
+
+    With a weight of u units, 0 <= u <= w, a row adds (u t, u (steps - t)): both are non-negative and add up to u steps, so
+    its L1 norm is at most w steps. Measured columns: the value, then the weight (docs/proofs/ratios.md).
+    """
+
+    clamp: Clamp
+    weight: Clamp
+    size = 2
+    degree = 2
+
+    @property
+    def row_size(self) -> int:
+        return TotalForm(self.weight).row_size * self.clamp.steps
+
+    @property
+    def row_spread(self) -> int:
+        return 2 * self.row_size
+
+    def coordinates(self, sums: PowerSums) -> Integers:
+        low, step = TotalForm(self.weight).line
+        first, (_, cross, _) = sums.first.astype(object), sums.second.astype(object)
+        up = low * first[0] + step * cross
+        return np.stack([up, self.clamp.steps * (low * sums.rows.astype(object) + step * first[1]) - up])
+
+
+@dataclass(frozen=True)
+class RatioForm:
+    """The sums of two columns, each in multiples of its own unit so that both have about the same sensitivity.
+
+    >>> form = RatioForm(Clamp.of((0, 10), whole=True), Clamp.of((0, 1000), whole=True))
+    >>> form.multiples, form.row_size
+    ((100, 1), 2000)
+    """
+
+    numerator: Clamp
+    denominator: Clamp
+    size = 2
+    degree = 1
+
+    @property
+    def totals(self) -> tuple[TotalForm, TotalForm]:
+        """The forms of the two sums."""
+        return TotalForm(self.numerator), TotalForm(self.denominator)
+
+    @property
+    def multiples(self) -> tuple[int, int]:
+        """How many lattice units a unit of each sum is."""
+        first, second = (form.row_size for form in self.totals)
+        return max(second // first, 1), max(first // second, 1)
+
+    @property
+    def row_size(self) -> int:
+        return sum(times * form.row_size for times, form in zip(self.multiples, self.totals, strict=True))
+
+    @property
+    def row_spread(self) -> int:
+        return sum(times * form.row_spread for times, form in zip(self.multiples, self.totals, strict=True))
+
+    def coordinates(self, sums: PowerSums) -> Integers:
+        parts = zip(self.multiples, self.totals, sums.first, strict=True)
+        alone = [(times, form, PowerSums(sums.rows, each[None, :], sums.second)) for times, form, each in parts]
+        return np.concatenate([times * form.coordinates(each) for times, form, each in alone])
 
 
 @dataclass(frozen=True)
@@ -302,6 +374,87 @@ class TreeForm:
         return total
 
 
+@dataclass(frozen=True)
+class RunForm:
+    """Counts of runs of ``branches ** k`` leaves in order, for each k below ``levels``: single leaves, then longer runs.
+
+    A row is in one run of each length, so it adds ``levels`` to the L1 norm. ``cut_runs`` splits any interval of leaves into
+    few disjoint runs (docs/proofs/windows.md). The last run of a length may be shorter.
+
+    >>> form = RunForm(12, 4)
+    >>> form.levels, form.size, form.count_runs(np.array([0, 1]), np.array([12, 9])).tolist()
+    (2, 15, [3, 5])
+    """
+
+    leaves: int
+    branches: int
+    degree = 0
+
+    @property
+    def widths(self) -> list[int]:
+        """The lengths of the runs, shortest first; no run is as long as everything."""
+        widths = [1]
+        while widths[-1] * self.branches < self.leaves:
+            widths.append(widths[-1] * self.branches)
+        return widths
+
+    @property
+    def levels(self) -> int:
+        """The number of lengths."""
+        return len(self.widths)
+
+    @property
+    def size(self) -> int:
+        return sum(-(-self.leaves // width) for width in self.widths)
+
+    @property
+    def row_size(self) -> int:
+        return self.levels
+
+    @property
+    def row_spread(self) -> int:
+        return 2 * self.levels
+
+    def coordinates(self, sums: PowerSums) -> Integers:
+        """Return one line per run and one column per group; the cells of the sums are groups times leaves."""
+        leaves = sums.rows.reshape(-1, self.leaves)
+        runs = [np.add.reduceat(leaves, np.arange(0, self.leaves, width), axis=1) for width in self.widths]
+        return np.concatenate(runs, axis=1).T
+
+    def cut_runs(
+        self, starts: NDArray[np.int64], ends: NDArray[np.int64]
+    ) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Cut intervals of leaves into runs: for each length two pairs of (first run, run after the last).
+
+        At each length the ends that do not fill a longer run are taken, and the rest is left to the longer ones.
+        """
+        pairs, b = [], self.branches
+        for place, width in enumerate(self.widths):
+            count = -(-self.leaves // width)
+            up, down = -(-starts // b), np.where(ends == count, -(-ends // b), ends // b)
+            inner = (up < down) & (place + 1 < self.levels)
+            pairs.append((starts, np.where(inner, np.minimum(up * b, count), ends)))
+            pairs.append((np.where(inner, np.minimum(down * b, count), ends), ends))
+            starts, ends = np.where(inner, up, 0), np.where(inner, down, 0)
+        return pairs
+
+    def count_runs(self, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the number of runs that each interval of leaves is cut into."""
+        return np.asarray(sum(last - first for first, last in self.cut_runs(starts, ends)), np.int64)
+
+    def sum_runs(self, runs: NDArray[Any], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the (noisy) counts of intervals of leaves: one line per interval, one column per group."""
+        total, place = np.zeros((len(starts), runs.shape[1])), 0
+        cut = self.cut_runs(starts, ends)
+        for level, width in enumerate(self.widths):
+            count = -(-self.leaves // width)
+            sums = np.cumsum(runs[place : place + count].astype(np.float64), axis=0)
+            before = np.concatenate([np.zeros((1, runs.shape[1])), sums])
+            total += sum(before[last] - before[first] for first, last in cut[2 * level : 2 * level + 2])
+            place += count
+        return total
+
+
 def sealed_integers(form: Form, sums: PowerSums) -> Integers:
     """Return the coordinates of all cells, cell after cell, in a type that depends on the form only.
 
@@ -345,3 +498,41 @@ def unit_sensitivity(form: Form, tally: Tally, limits: Limits | None, adjacency:
             # One coordinate: a unit's part lies between -amount and amount, and replacing moves it within that.
             amount = rows * max(form.row_size, form.row_spread)
     return Sensitivity(max(amount, 1), adjacency=adjacency, unit=tally.unit)
+
+
+def unit_length(form: Form, tally: Tally, limits: Limits | None, adjacency: Adjacency) -> Sensitivity:
+    """Return the L2 sensitivity of the coordinates of all cells together, in lattice units.
+
+    A row moves one cell, by at most its size. A unit with c_i rows in cell i moves them by at most its size times the root
+    of the sum of c_i^2, which is largest if its rows fill as few cells as its limits allow. Of a replaced unit the lengths
+    add up squared if no row has the other sign, and plainly if one may (docs/proofs/gaussian-statistics.md).
+
+    >>> from expost.data import col
+    >>> from expost.data.axis import Categories
+    >>> once = Limits(groups=4, once=True)
+    >>> groups = Tally(axes=(Categories.of(col("city"), list("abcdef")),))
+    >>> float(unit_length(CountForm(), groups, once, Adjacency.ADD_REMOVE).amount)
+    2.000...
+    """
+    most = unit_sensitivity(form, tally, limits, adjacency)
+    square = Fraction(form.row_size**2 * _squared_rows(limits, tally.cells))
+    if adjacency is Adjacency.REPLACE_ONE:
+        apart = 2 if form.size == 1 and form.row_spread <= form.row_size else 4
+        # One row instead of another: the two are in one cell, or in two cells that each move by one row.
+        square = max(2 * square, Fraction(form.row_spread) ** 2) if limits is None else apart * square
+    found = Sensitivity.from_square(square, adjacency=adjacency, unit=tally.unit)
+    return found if found.amount < most.amount else Sensitivity(most.amount, Norm.L2, adjacency, tally.unit)
+
+
+def _squared_rows(limits: Limits | None, cells: int) -> int:
+    """Return the largest sum of squares of the numbers of rows that one unit has in each cell."""
+    if limits is None:
+        return 1
+    groups = cells if limits.groups is None else min(limits.groups, cells)
+    most = [each for each in (limits.rows_per_group, limits.rows) if each is not None]
+    # Without any limit on rows a unit counts once in each of its groups; unit_sensitivity refuses everything else.
+    per_group = 1 if limits.once or not most else min(most)
+    if limits.rows is None:
+        return groups * per_group**2
+    full, left = divmod(limits.rows, per_group)
+    return groups * per_group**2 if full >= groups else full * per_group**2 + left**2

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from expost.core import InvalidRequest
+from expost.core.argument import suggest_name
 from expost.data.canonical_cell import Kind, constant_kind
 from expost.data.expression import ColumnName, Expression, Literal, Lookup, Operation, is_exact
+from expost.data.row_function import CONSTANTS, FUNCTIONS, NEEDS, bin_edges
 
 __all__ = ["Schema", "check_categories", "check_filter", "kind_of"]
 
-_ARITHMETIC = frozenset({"+", "-", "*", "/", "%", "abs", "floor", "ceil", "round"})
-_COMPARISON = frozenset({"=", "<>", "<", "<=", ">", ">="})
-_LOGIC = frozenset({"AND", "OR", "NOT"})
-_TEXT = {
-    "lower": Kind.TEXT,
-    "upper": Kind.TEXT,
-    "length": Kind.REAL,
-    "starts_with": Kind.BOOLEAN,
-    "contains": Kind.BOOLEAN,
-}
-_CALENDAR = frozenset({"year", "month", "day", "hour", "weekday"})
+_NAMES_SHOWN = 12  # columns that an error lists
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +62,9 @@ class Schema:
             Name of the column.
         """
         if column not in self.kinds:
-            raise InvalidRequest("Expected the name of a column", got=column, do="See dataset.schema for the names")
+            listed = ", ".join([*self.kinds][:_NAMES_SHOWN]) + (", ..." if len(self.kinds) > _NAMES_SHOWN else "")
+            do = suggest_name(column, self.kinds) or f"Name one of: {listed}"
+            raise InvalidRequest("Expected the name of a column", got=column, do=do)
         return self.kinds[column]
 
     def __iter__(self) -> Iterator[str]:
@@ -105,7 +101,8 @@ def kind_of(expression: Expression, schema: Schema, derived: Mapping[str, Expres
             )
         return kind
     if isinstance(expression, Literal):
-        return constant_kind(expression.value)
+        whole = isinstance(expression.value, int) and not isinstance(expression.value, bool)
+        return Kind.INTEGER if whole else constant_kind(expression.value)
     if isinstance(expression, Lookup):
         found = {kind_of(expression.key, schema, derived), *map(constant_kind, expression.keys)}
         if len({kind.family for kind in found if kind is not None}) > 1:
@@ -148,26 +145,53 @@ def check_categories(
 
 def _operation_kind(expression: Operation, kinds: list[Kind | None]) -> Kind | None:
     """Return the kind of an operation's results from the kinds of its arguments."""
-    name, known = expression.name, [kind for kind in kinds if kind is not None]
-    result: Kind | None = Kind.BOOLEAN
-    if name in _ARITHMETIC:
-        fits, needs, result = all(kind.is_number for kind in known), "numbers", Kind.REAL
-    elif name in _COMPARISON or name in ("IN", "coalesce"):
-        fits, needs = len({kind.family for kind in known}) <= 1, "values of one kind"
-        if name == "coalesce":  # booleans mixed with numbers are numbers
-            result = Kind.REAL if len(set(known)) > 1 else next(iter(known), None)
-    elif name in _LOGIC:
-        fits, needs = all(kind is Kind.BOOLEAN for kind in known), "conditions"
-    elif name == "IS NULL":
-        return result
-    elif name == "number":
-        fits, needs, result = kinds[0] is not None and kinds[0] is not Kind.TIME, "a text or a number", Kind.REAL
-    elif name in _TEXT:
-        constants = all(isinstance(each, Literal) and isinstance(each.value, str) for each in expression.arguments[1:])
-        fits, needs, result = kinds[0] is Kind.TEXT and constants, "a text column and constant texts", _TEXT[name]
-    else:
-        fits, needs, result = name in _CALENDAR and kinds[0] is Kind.TIME, "a time", Kind.INTEGER
-    if not fits:
+    function, arguments = FUNCTIONS[expression.name], expression.arguments
+    even_case = expression.name == "CASE" and len(arguments) % 2 == 0
+    if even_case or not function.accepts(len(arguments)):
+        raise InvalidRequest(f"Expected {', '.join(function.takes)} as arguments of {expression!r}", do="Check them")
+    needs = [function.argument(place) or "" for place in range(len(arguments))]
+    if expression.name == "CASE":
+        needs[:-1:2] = ["condition"] * (len(needs) // 2)
+    for argument, need in zip(arguments, needs, strict=True):
+        if need in CONSTANTS:
+            words, fits = CONSTANTS[need]
+            if not isinstance(argument, Literal) or not fits(argument.value):
+                raise InvalidRequest(f"Expected {words} in {expression!r}", do="Write the constant itself")
+    if expression.name in ("bin", "width_bucket"):
+        _check_edges(expression)
+    checked = [(kind, need) for kind, need in zip(kinds, needs, strict=True) if need in NEEDS]
+    shared = [kind for kind, need in zip(kinds, needs, strict=True) if need in _SHARED and kind is not None]
+    wrong = next((need for kind, need in checked if not _FITS[need](kind)), None)
+    if wrong is None and len({kind.family for kind in shared}) > 1:
+        wrong = "same"
+    if wrong is not None:
+        known = [kind for kind in kinds if kind is not None]
         written = "TIMESTAMP '2013-01-31' is a time" if Kind.TIME in known else "as_number() reads a number from a text"
-        raise InvalidRequest(f"Expected {needs} in {expression!r}", do=f"Compare like with like; {written}")
-    return result
+        raise InvalidRequest(f"Expected {NEEDS[wrong]} in {expression!r}", do=f"Compare like with like; {written}")
+    if function.gives is not None:
+        return function.gives
+    return Kind.REAL if len(set(shared)) > 1 else next(iter(shared), None)  # booleans mixed with numbers are numbers
+
+
+def _check_edges(expression: Operation) -> None:
+    """Raise if the ends of bins do not rise, or the bins are so narrow that floats merge two."""
+    low, high, bins = (each.value for each in expression.arguments[1:] if isinstance(each, Literal))
+    if not math.isfinite(high - low) or not (np.diff(bin_edges(low, high, bins)) > 0).all():
+        raise InvalidRequest(
+            f"Expected a lower end below the upper end in {expression!r}", do="Pass fewer bins or ends"
+        )
+
+
+_SHARED = frozenset({"same", "listed", "constant"})
+_FITS: Mapping[str, Callable[[Kind | None], bool]] = {
+    "number": lambda kind: kind is None or kind.is_number,
+    "text": lambda kind: kind is Kind.TEXT,
+    "time": lambda kind: kind is Kind.TIME,
+    "condition": lambda kind: kind is None or kind is Kind.BOOLEAN,
+    "same": lambda kind: True,
+    "listed": lambda kind: True,
+    "readable": lambda kind: kind is Kind.TEXT or (kind is not None and kind.is_number),
+    "dated": lambda kind: kind in (Kind.TEXT, Kind.TIME),
+    "written": lambda kind: kind is not None,
+    "maybe": lambda kind: True,
+}

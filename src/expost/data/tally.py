@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from expost.core import Unit
 from expost.data.axis import Axis, FoundKeys
 from expost.data.bounding import Atoms
+from expost.data.cell_values import Numbers, Truths
 from expost.data.clamp import Clamp
-from expost.data.evaluation import Numbers, Truths, evaluate, evaluate_filter
+from expost.data.evaluation import evaluate, evaluate_filter
 from expost.data.expression import ColumnName, Expression
 from expost.data.unit_identity import content_words, label_words, mix_words, unit_words
 
@@ -60,11 +61,13 @@ class PowerSums:
         """
         columns, count = steps.shape
         if cell is not None:
-            first = [_sum_by_cell(cell, column, cells) for column in steps] if degree >= 1 else []
+            rows = np.bincount(cell, minlength=cells)
+            most = int(rows.max(initial=0))
+            first = [_sum_by_cell(cell, column, cells, most) for column in steps] if degree >= 1 else []
             pairs = [(i, j) for i in range(columns) for j in range(i, columns)] if degree >= 2 else []
-            second = [_sum_by_cell(cell, steps[i] * steps[j], cells) for i, j in pairs]
+            second = [_sum_by_cell(cell, steps[i] * steps[j], cells, most) for i, j in pairs]
             stacked = (np.array(part, np.int64).reshape(len(part), cells) for part in (first, second))
-            return cls(np.bincount(cell, minlength=cells), *stacked)
+            return cls(rows, *stacked)
         sums = products = np.zeros((0, 1), np.int64)
         if degree >= 1:
             # Floats add integers exactly as long as no partial sum can round.
@@ -95,9 +98,9 @@ def _sum_products(steps: Floats) -> Integers:
     return gram
 
 
-def _sum_by_cell(cell: Integers, weights: Floats, cells: int) -> Integers:
-    """Sum whole floats from 0 to 2^42 by cell, exactly: in two passes if one might round."""
-    if weights.max(initial=0.0) * len(weights) < _EXACT:
+def _sum_by_cell(cell: Integers, weights: Floats, cells: int, most: int) -> Integers:
+    """Sum whole floats from 0 to 2^42 by cell, exactly: in two passes if one might round. No cell has more than ``most`` rows."""
+    if weights.max(initial=0.0) * most < _EXACT:
         return np.bincount(cell, weights, cells).astype(np.int64)
     high = np.floor(weights / (1 << _HALF))
     low = weights - high * (1 << _HALF)
@@ -184,17 +187,19 @@ class Tally:
         steps = np.empty((len(columns), len(cell)))
         for each, column, out in zip(self.measured, columns, steps, strict=True):
             each.clamp.to_steps(column, out)
-        return Atoms(words, cell.astype(self._cell_type, copy=False), steps)
+        # Rows that are sorted by unit are many and kept narrow; others are added up at once, by indices of full width.
+        narrow = np.int64 if self.unit.is_row else self._cell_type
+        return Atoms(words, cell.astype(narrow, copy=False), steps)
 
-    def _read_numbers(
-        self, expression: Expression, batch: pa.RecordBatch, kept: NDArray[np.bool_]
-    ) -> NDArray[np.floating[Any]]:
+    def _read_numbers(self, expression: Expression, batch: pa.RecordBatch, kept: NDArray[np.bool_]) -> NDArray[Any]:
         """Return the numbers of an expression and clear ``kept`` where they are missing."""
         if isinstance(expression, ColumnName) and expression.name not in self.derived:
             column = batch.column(expression.name)
-            if pa.types.is_floating(column.type) and column.null_count == 0:
-                raw: NDArray[np.floating[Any]] = column.to_numpy(zero_copy_only=False)  # widened when it is clamped
-                kept &= ~np.isnan(raw)
+            whole = pa.types.is_integer(column.type)
+            if (whole or pa.types.is_floating(column.type)) and column.null_count == 0:
+                raw: NDArray[Any] = column.to_numpy(zero_copy_only=False)  # widened when it is clamped
+                if not whole:
+                    kept &= ~np.isnan(raw)
                 return raw
         values = evaluate(expression, batch, self.derived)
         assert isinstance(values, Numbers | Truths)

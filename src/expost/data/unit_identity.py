@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from expost.core import InvalidRequest, Unit, Window
 from expost.data.canonical_cell import decode_column
-from expost.data.evaluation import Texts, Times, Truths, evaluate, read_column
+from expost.data.cell_values import Texts, Times, Truths, read_column
+from expost.data.evaluation import evaluate
 from expost.data.expression import ColumnName, Expression, col
 
 __all__ = [

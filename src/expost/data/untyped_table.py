@@ -9,17 +9,19 @@ from __future__ import annotations
 import datetime
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from expost.core import InvalidRequest
 from expost.data.canonical_cell import Kind, canonical_column, canonical_value, constant_kind, float_cells
 from expost.data.expression import as_utc
+from expost.data.text_format import parse_times, split_type
 
 __all__ = [
     "ID",
@@ -27,6 +29,8 @@ __all__ = [
     "check_types",
     "frame_to_table",
     "implied_types",
+    "loose_columns",
+    "read_ids",
     "is_frame",
     "lists_to_table",
     "retype_table",
@@ -55,27 +59,27 @@ def check_types(types: object, names: Sequence[str]) -> dict[str, str]:
     if types is not None and not isinstance(types, Mapping):
         raise InvalidRequest("Expected types by column", got=types, do='Pass types={"age": "integer"}')
     for name, kind in (types or {}).items():
-        if name not in names or not isinstance(kind, str) or kind not in TYPES:
-            raise InvalidRequest(
-                f"Expected types of the table's columns, each one of {', '.join(TYPES)}",
-                got=f"{name} = {kind}",
-                do="Correct it",
-            )
+        if name not in names:
+            raise InvalidRequest("Expected types of the table's columns", got=f"{name} = {kind}", do="Correct the name")
+        split_type(kind, name)
     return dict(types or {})
 
 
 def implied_types(
-    bounds: Mapping[str, Any], categories: Mapping[str, Sequence[Any]], time_column: str | None
+    bounds: Mapping[str, Any],
+    categories: Mapping[str, Sequence[Any]],
+    time_column: str | None,
+    ranges: Iterable[str] = (),
 ) -> dict[str, str]:
     """Return the types that a public description implies, for sources that do not store types.
 
-    A column with bounds holds numbers, a column with categories values of their type, and the time of a unit is a time.
-    So no cell can change how a described column is read.
+    A column with bounds holds numbers, one with a range times, one with categories values of their type, and the time of a
+    unit is a time. So no cell can change how a described column is read.
 
     >>> implied_types({"age": (0, 120)}, {"city": ["Rome", None]}, None)
     {'age': 'real', 'city': 'text'}
     """
-    implied = dict.fromkeys(bounds, "real")
+    implied = dict.fromkeys(bounds, "real") | dict.fromkeys(ranges, "time")
     for column, values in categories.items():
         kinds = {constant_kind(canonical_value(value)) for value in values if value is not None}
         kind = kinds.pop() if len(kinds) == 1 else None
@@ -151,6 +155,29 @@ def lists_to_table(rows: Any, types: Types | None, implied: Types | None = None)
     return pa.table({name: _read_cells(cells[name], kind) for name, kind in declared.items()})
 
 
+def loose_columns(source: Any, types: Types | None) -> dict[str, Any]:
+    """Return the columns of objects of a frame or mapping whose type is not declared, by name.
+
+    They are read as texts. If one of them later turns out to hold ids, ``read_ids`` reads it again.
+    """
+    if is_frame(source):
+        columns = {str(name): source.iloc[:, place] for place, name in enumerate(source.columns)}
+    else:
+        columns = dict(source) if isinstance(source, Mapping) else {}
+    objects = np.dtype(object)
+    return {name: each for name, each in columns.items() if _dtype_of(each) == objects and name not in (types or {})}
+
+
+def read_ids(values: Any) -> pa.Array:
+    """Convert a column of objects to ids, each by itself; one odd id leaves the others as they are."""
+    return _read_array(np.asarray(values, dtype=object), ID)
+
+
+def _dtype_of(values: Any) -> Any:
+    dtype = getattr(values, "dtype", None)
+    return dtype if isinstance(dtype, np.dtype) else None
+
+
 def retype_table(table: pa.Table, types: Types | None) -> pa.Table:
     """Convert the declared columns of a typed table to other types, cell by cell."""
     for name, kind in check_types(types, table.column_names).items():
@@ -224,16 +251,21 @@ def _read_array(values: NDArray[Any], kind: str | None) -> pa.Array:
         return pa.array(values)
     if code in "biuf":  # integers as floats, as pandas stores them when a cell is missing
         return _convert_column(pa.array(values.astype(np.float64)), kind or "real", most=_FLOATS_ARE_WHOLE)
-    return pa.nulls(len(values)) if kind is None else pa.nulls(len(values), TYPES[kind])
+    return pa.nulls(len(values)) if kind is None else pa.nulls(len(values), TYPES[split_type(kind)[0]])
 
 
 def _convert_column(column: pa.Array, kind: str, *, most: int = 2**63) -> pa.Array:
     """Convert a typed column to another type, cell by cell. Cells that do not fit are missing."""
-    found, wanted = Kind.of(column.type), Kind(kind)
+    name, pattern = split_type(kind)
+    found, wanted = Kind.of(column.type), Kind(name)
+    if found is Kind.TEXT and wanted is Kind.TIME:
+        # As cells of an object column are read, because one odd cell turns texts into objects.
+        texts = canonical_column(column)
+        return _read_cells(texts.to_pylist(), kind) if pattern is None else parse_times(texts, pattern)
     if found is wanted and not (found is Kind.INTEGER and column.type != pa.int64()):
         return canonical_column(column)
     if not (found.is_number and wanted.is_number):
-        return pa.nulls(len(column), TYPES[kind])
+        return pa.nulls(len(column), TYPES[name])
     if wanted is Kind.REAL:
         return canonical_column(pa.array(float_cells(canonical_column(column))))
     if found is Kind.INTEGER and wanted is Kind.INTEGER:
@@ -253,7 +285,12 @@ def _read_cells(values: Sequence[Any], kind: str, *, most: int = 2**63) -> pa.Ar
 
     ``most`` limits integers.
     """
-    read = _READERS[kind]
+    name, pattern = (kind, None) if kind == ID else split_type(kind)
+    if pattern is not None:
+        times, texts = (_read_cells(values, each, most=most) for each in ("time", "text"))
+        # A text counts in the declared format only; other cells may be times already.
+        return pc.if_else(texts.is_null(), times, parse_times(texts, pattern))
+    read = _READERS[name]
 
     def read_cell(value: Any) -> Any:
         try:

@@ -36,12 +36,21 @@ def find_places(column: pa.Array, values: Sequence[Plain]) -> NDArray[np.integer
     >>> find_places(pa.array([decimal.Decimal("0.10"), decimal.Decimal("1.00")]), [1, 0.1]).tolist()
     [1, 0]
     """
-    stored, kind = column.type, Kind.of(column.type)
-    listed = tuple(map(canonical_value, values))
+    kind = Kind.of(column.type)
     if kind is Kind.INTEGER:
-        return _find_whole_places(column, listed)
+        return _find_whole_places(column, _whole_values(tuple(values)))
     if kind is Kind.OTHER:
         return np.full(len(column), -1)
+    return _index_in(column, _held_values(tuple(values), tuple(map(type, values)), column.type))
+
+
+@lru_cache(maxsize=64)
+def _held_values(values: tuple[Plain, ...], types: tuple[type, ...], stored: pa.DataType) -> pa.Array:
+    """Convert public values to a column type; a value that it cannot hold is null.
+
+    ``types`` keep equal values of different types apart in the cache: the float 0.1 stands for a shorter decimal.
+    """
+    kind, listed = Kind.of(stored), tuple(map(canonical_value, values))
     held: list[Any]
     if kind is Kind.TIME:
         held = [_to_ticks(v, stored.unit) if isinstance(v, datetime.date) else None for v in listed]
@@ -54,7 +63,7 @@ def find_places(column: pa.Array, values: Sequence[Plain]) -> NDArray[np.integer
         held = [_to_decimal(v, stored) if _is_number(v) else None for v in listed]
     else:
         held = [float(v) if _is_number(v) and _is_float(v) else None for v in listed]
-    return _index_in(column, held, stored)
+    return pa.array(held, stored)
 
 
 def label_codes(labels: Any, classes: Any) -> NDArray[np.intp]:
@@ -108,9 +117,9 @@ def _check_family(kind: Kind, classes: list[Any]) -> None:
         raise InvalidRequest("Expected classes of the target's kind", do="Pass numbers for numbers, text for text")
 
 
-def _index_in(column: pa.Array, held: list[Any], stored: pa.DataType) -> NDArray[np.int64]:
-    """Find cells among values that were converted to the column's type; None matches nothing."""
-    found = pc.index_in(column, value_set=pa.array(held, stored), skip_nulls=True)
+def _index_in(column: pa.Array, held: pa.Array) -> NDArray[np.int64]:
+    """Find cells among values of the column's type; null matches nothing."""
+    found = pc.index_in(column, value_set=held, skip_nulls=True)
     return np.asarray(pc.fill_null(found, -1).to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
@@ -140,28 +149,35 @@ def _to_ticks(value: datetime.date, unit: str) -> int | None:
     return ticks if abs(ticks) < 2**63 else None
 
 
-def _find_whole_places(column: pa.Array, values: tuple[Any, ...]) -> NDArray[np.integer[Any]]:
+@lru_cache(maxsize=64)
+def _whole_values(values: tuple[Plain, ...]) -> tuple[int | None, ...]:
+    """Return public values as integers, None for those that are not whole numbers."""
+    listed: tuple[Any, ...] = tuple(map(canonical_value, values))
+    return tuple(int(v) if _is_number(v) and v == v and v not in _INFINITE and v == int(v) else None for v in listed)
+
+
+def _find_whole_places(column: pa.Array, whole: tuple[int | None, ...]) -> NDArray[np.integer[Any]]:
     """Find integers: by a lookup table if the values lie close together, else by hashing."""
     if column.null_count:
-        return np.where(column.is_null(), -1, _find_whole_places(column.fill_null(0), values))
+        return np.where(column.is_null(), -1, _find_whole_places(column.fill_null(0), whole))
     numbers = column.to_numpy()
     bounds = np.iinfo(numbers.dtype)
-    whole = tuple(int(v) if _is_number(v) and v == v and v not in _INFINITE and v == int(v) else None for v in values)
     table = _make_table(whole)
     if table is None:
         wide = pa.uint64() if numbers.dtype.kind == "u" else pa.int64()
         inside = [v if v is not None and bounds.min <= v <= bounds.max else None for v in whole]
-        return _index_in(column.cast(wide), inside, wide)
+        return _index_in(column.cast(wide), pa.array(inside, wide))
     before, ordered = table
     low, high = max(before, bounds.min), min(before + len(ordered) - 1, bounds.max)
     if low > high:
         return np.full(len(numbers), -1)
-    found: NDArray[np.int32] = ordered[np.clip(numbers, low, high).astype(np.intp) - before]
-    return found
+    index = np.clip(numbers, low, high).astype(np.intp, copy=False)
+    index -= before
+    return np.asarray(ordered.take(index))
 
 
 @lru_cache(maxsize=64)
-def _make_table(values: tuple[int | None, ...]) -> tuple[int, NDArray[np.int32]] | None:
+def _make_table(values: tuple[int | None, ...]) -> tuple[int, NDArray[np.int64]] | None:
     """Return a lookup table from just before the lowest value to just after the highest; None if it would be long.
 
     Both end entries are -1, so that numbers beyond the table can be clipped to its ends.
@@ -172,6 +188,6 @@ def _make_table(values: tuple[int | None, ...]) -> tuple[int, NDArray[np.int32]]
     before, behind = int(whole.min()) - 1, int(whole.max()) + 1
     if behind - before > 4 * len(whole) + 64:
         return None
-    found = np.full(behind - before + 1, -1, np.int32)
+    found = np.full(behind - before + 1, -1, np.int64)
     found[whole - before] = np.arange(len(whole))
     return before, found

@@ -105,7 +105,8 @@ class ReusableHoldout(BilledSession):
         1 - ``failure_probability``, however adaptively the questions are chosen.
     Numerics: exact integers on a lattice of 2^-20; values of rows are clipped to [0, 1]; NaN counts as 0, and so does a
         holdout row on which the question fails, silently.
-    Reference: LeeNotes, Algorithm 1, Lemma 3.2 and Theorem 3.3 (corrected); docs/proofs/generalization.md.
+    Reference: LeeNotes, Algorithm 1, Lemma 3.2 and Theorem 3.3 (corrected); LWLLC24 (the improved variant);
+        docs/proofs/generalization.md.
 
     Parameters
     ----------
@@ -120,8 +121,8 @@ class ReusableHoldout(BilledSession):
     Examples
     --------
     >>> rows = np.random.default_rng(0).normal(size=(60_000, 3))
-    >>> with ReusableHoldout(rows[:30_000], rows[30_000:], tolerance=0.1, failure_probability=0.05, max_queries=100,
-    ...                      variant="improved") as holdout:
+    >>> terms = {"tolerance": 0.1, "failure_probability": 0.05, "max_queries": 100}
+    >>> with ReusableHoldout(rows[:30_000], rows[30_000:], **terms) as holdout:
     ...     answer = holdout.ask(lambda rows: rows[:, 0] > 0)
     >>> answer.origin.value, abs(answer.value - 0.5) < 0.02
     ('training', True)
@@ -139,7 +140,7 @@ class ReusableHoldout(BilledSession):
         budget: HoldoutBudget = None,
         ledger: LedgerPlace = None,
         account: str = "dataset:holdout",
-        variant: Variant = "analysed",
+        variant: Variant = "improved",
         bits: BitSource | None = None,
     ) -> None:
         self._train, self._holdout = HoldoutSample(train, "training"), HoldoutSample(holdout, "holdout")

@@ -42,7 +42,7 @@ class Thresholdout:
     --------
     >>> from expost.holdout import plan_holdout
     >>> from expost.noise import SeededBits
-    >>> plan = plan_holdout(50_000, tolerance=0.1, failure_probability=0.05, max_queries=100, variant="improved")
+    >>> plan = plan_holdout(50_000, tolerance=0.1, failure_probability=0.05, max_queries=100)
     >>> session = Thresholdout(plan).open(bits=SeededBits(1))
     >>> agrees = session.ask(25_000 * GRID, guess=Fraction(1, 2))
     >>> overfits = session.ask(25_000 * GRID, guess=Fraction(9, 10))

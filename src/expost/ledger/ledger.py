@@ -430,6 +430,47 @@ class Ledger(ABC):
 
         return self._read(find_left)
 
+    def budget_use(
+        self,
+        accounts: Sequence[str],
+        worst_case: Loss,
+        *,
+        protected: Protected | None = None,
+        before: Fraction = Fraction(0),
+    ) -> Fraction | None:
+        """Return the part of the budget that would be used after a charge; of several accounts, the largest.
+
+        It compares losses of different definitions: the better one leaves more of the budget.
+
+        Parameters
+        ----------
+        accounts : sequence of str
+            The accounts that would pay.
+        worst_case : Loss
+            What would be charged.
+        protected : Protected, optional
+            The unit and adjacency of the loss.
+        before : Fraction, default 0
+            What these accounts paid before for the release that the run refines.
+
+        Returns
+        -------
+        Fraction or None
+            A number from 0 to 1. None if an account would refuse the charge.
+
+        Examples
+        --------
+        >>> from expost.core import PureLoss
+        >>> from expost.ledger import open_ledger
+        >>> ledger = open_ledger(None)
+        >>> ledger.open_account("dataset:flights", 1)
+        >>> ledger.budget_use(["dataset:flights"], PureLoss(0.25))
+        Fraction(1, 4)
+        """
+        names = [check_name(account) for account in accounts]
+        terms: dict[str, Any] = {"worst_case": worst_case, "protected": protected, "before": before}
+        return self._read(partial(posting.budget_use, names=names, **terms))
+
     def explain_change(self, protected: Protected) -> str | None:
         """Return how a question about this unit and adjacency would change its account, in words.
 

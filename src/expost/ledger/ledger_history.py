@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import html
-import io
 import os
 from pathlib import Path
 from typing import Any
 
 from expost.accounting.neighbour_change import replaced_loss
 from expost.core import Loss
+from expost.core.table_text import csv_text, html_table
 from expost.ledger.ledger_entry import EntryKind, LedgerEntry
 
 __all__ = ["LedgerHistory"]
@@ -69,13 +67,10 @@ class LedgerHistory(list[LedgerEntry]):
         -------
         str
         """
-        text = io.StringIO()
-        writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.lines())
+        text = csv_text(_COLUMNS, [[line[name] for name in _COLUMNS] for line in self.lines()])
         if path is not None:
-            Path(path).write_text(text.getvalue(), encoding="utf-8")
-        return text.getvalue()
+            Path(path).write_text(text, encoding="utf-8")
+        return text
 
     def _shown_rows(self) -> tuple[int, list[tuple[str, ...]]]:
         """Return how many lines are left out, and the last ones."""
@@ -95,10 +90,8 @@ class LedgerHistory(list[LedgerEntry]):
 
     def _repr_html_(self) -> str:
         hidden, rows = self._shown_rows()
-        head = "".join(f"<th>{name}</th>" for name in _COLUMNS)
-        body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
         note = f"<p>{hidden} earlier lines; <code>to_pandas()</code> has all.</p>" if hidden else ""
-        return f"{note}<table><tr>{head}</tr>{body}</table>"
+        return note + html_table(_COLUMNS, rows)
 
 
 def _lines_of(entry: LedgerEntry) -> list[dict[str, str]]:

@@ -7,10 +7,11 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from expost.accounting.budget_rule import ComposedGuarantee, ComposedLoss, rule_for
+from expost.accounting.budget_rule import PARTS, ComposedGuarantee, ComposedLoss, rule_for
 from expost.accounting.neighbour_change import share_for_added
 from expost.accounting.privacy_event import PrivacyEvent
 from expost.core import (
+    Adjacency,
     ApproxGuarantee,
     BudgetExceeded,
     Guarantee,
@@ -40,6 +41,7 @@ from expost.ledger.ledger_page import HoldRow, LedgerPage, Protected, unsound_le
 from expost.ledger.neighbour_posting import (
     NeighbourTerms,
     check_not_closed,
+    counted_by,
     is_used_up,
     lineage_of,
     meet_neighbours,
@@ -49,6 +51,7 @@ from expost.ledger.neighbour_posting import (
 
 __all__ = [
     "change_budget",
+    "budget_use",
     "check_take_over",
     "event_in",
     "extend_hold",
@@ -187,6 +190,41 @@ def remaining_budget(page: LedgerPage, account: LedgerAccount) -> Loss:
     above = left_for_part(whole, remaining_budget(page, whole), page.parts_of(whole.name), account).amounts()
     here = account.remaining.amounts()
     return account.remaining.with_amounts({name: min(rest, above[name]) for name, rest in here.items()})
+
+
+def budget_use(
+    page: LedgerPage,
+    names: Sequence[str],
+    worst_case: Loss,
+    *,
+    protected: Protected | None = None,
+    before: Fraction = Fraction(0),
+) -> Fraction | None:
+    """Return the largest part of a budget that a hold would leave used, or None if it would be refused. Nothing is written.
+
+    None too where the hold would open an account or make one go over to another adjacency.
+    """
+    swapped = False
+    if protected is not None:
+        counted = counted_by(page, protected.account)
+        if counted is Adjacency.ADD_REMOVE and protected.adjacency is Adjacency.REPLACE_ONE:
+            return None
+        swapped = counted is Adjacency.REPLACE_ONE and protected.adjacency is Adjacency.ADD_REMOVE
+    root = None if protected is None else lineage_of(page, protected.account)[-1]
+    charged = []
+    for name in names:
+        account = page.sound_account(name)
+        if account is None or is_used_up(page, name):
+            return None
+        replaced = swapped and root in lineage_of(page, name)
+        try:
+            charged.append(account.add_charge(account.rule.held(worst_case, before=before, replaced=replaced)))
+        except InvalidRequest:  # this currency has no price for it
+            return None
+    totals = _add_up_totals(page, charged)
+    if not all(account.rule.fits(account.spent) for account in totals):
+        return None
+    return max(Fraction(account.rule.used(account.spent), PARTS) for account in totals)
 
 
 def _write_account(

@@ -165,9 +165,9 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         return {name: self.__dict__[name] for name in self._get_param_names()}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what is stored: arguments as they are, fitted attributes as plain values that skops can load."""
+        """Return what is stored: arguments and fitted attributes as plain values that skops can load."""
         state: dict[str, Any] = super().__getstate__()
-        return {name: write_plain_state(each) if "_" in (name[0], name[-1]) else each for name, each in state.items()}
+        return {name: write_plain_state(each) for name, each in state.items()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__({name: read_plain_state(each) for name, each in state.items()})

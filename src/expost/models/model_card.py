@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from expost.core import InvalidRequest, Measure, Outcome, Receipt, explain_arguments
+from expost.core.card_page import CardPage, PageSection
 from expost.core.whole_file import write_file
-from expost.models.card_page import CardPage, PageSection
 
 __all__ = ["CardSection", "ModelCard", "describe_model"]
 
@@ -41,6 +41,8 @@ _ROW_TERMS = (
         "weight of the rows, about",
         "declared rows",
         "features",
+        "selected columns",
+        "selected from",
         "rows clipped to",
         "targets clipped to",
         "values clipped to",
@@ -218,10 +220,15 @@ def _data_lines(model: Any, receipt: Receipt) -> Iterable[tuple[str, str]]:
     if names is not None or width is not None:
         yield "columns", listed
     given = model.get_params(deep=False)
-    for name, label in (("columns", "declared columns"), ("bounds", "bounds"), ("classes", "classes")):
-        value = given.get(name)
-        if value is not None:
-            yield label, _public_text(value)
+    encoder, classes = getattr(model, "encoder_", None), getattr(model, "classes_", given.get("classes"))
+    if (
+        encoder is not None
+    ):  # of the model, not of its arguments: a dataset may declare columns, and a file has no arguments
+        yield "declared columns", _public_text({each.name: each.declared for each in encoder.columns})
+    if given.get("bounds") is not None:
+        yield "bounds", _public_text(given["bounds"])
+    if classes is not None:
+        yield "classes", _public_text(classes)
     if given.get("target_bounds") is not None and not hasattr(model, "classes_"):
         yield "target bounds", _public_text(given["target_bounds"])
     yield "unit", str(receipt.unit)

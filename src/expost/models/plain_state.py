@@ -7,6 +7,7 @@ are therefore written as dictionaries of plain values, and read back as records 
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import enum
 import importlib
 from collections.abc import Mapping
@@ -18,11 +19,12 @@ from expost.core.question_cap import QuestionCap
 __all__ = ["read_plain_state", "write_plain_state"]
 
 _KIND = "expost kind"  # no attribute of a record has a blank in its name
-_RECORD, _MEMBER, _FRACTION = "record", "member", "fraction"
+_RECORD, _MEMBER, _FRACTION, _DATE = "record", "member", "fraction", "date"
+_DATES = {kind.__name__: kind for kind in (datetime.date, datetime.datetime)}
 
 
 def write_plain_state(value: Any) -> Any:
-    """Replace records, enumerations and fractions by dictionaries, at any depth; other values are kept.
+    """Replace records, enumerations, fractions and dates by dictionaries, at any depth; other values are kept.
 
     >>> write_plain_state(Fraction(1, 3))
     {'expost kind': 'fraction', 'value': '1/3'}
@@ -30,6 +32,8 @@ def write_plain_state(value: Any) -> Any:
     if isinstance(value, Fraction):
         exact = {_KIND: _FRACTION, "value": f"{value.numerator}/{value.denominator}"}
         return exact | {"note": value.source} if isinstance(value, QuestionCap) else exact
+    if type(value) in _DATES.values() and getattr(value, "tzinfo", None) is None:
+        return {_KIND: _DATE, "type": type(value).__name__, "value": value.isoformat()}
     if isinstance(value, enum.Enum) and _is_own(type(value)):
         return {_KIND: _MEMBER, "type": _name(type(value)), "value": value.value}
     if dataclasses.is_dataclass(value) and not isinstance(value, type) and _is_own(type(value)):
@@ -52,6 +56,8 @@ def read_plain_state(value: Any) -> Any:
         if value[_KIND] == _FRACTION:
             exact = Fraction(value["value"])
             return exact if "note" not in value else QuestionCap(exact, value["note"])
+        if value[_KIND] == _DATE:
+            return _DATES[value["type"]].fromisoformat(value["value"])
         kind: Any = _find_type(value["type"])
         if value[_KIND] == _MEMBER and issubclass(kind, enum.Enum):
             return kind(value["value"])

@@ -26,7 +26,7 @@ from expost.models.linear.ridge import Ridge
 from expost.models.tabular.saved_table import TABLE_MODELS, restore_table_model, table_document
 from expost.models.tabular.tabular_estimator import TabularEstimator
 
-__all__ = ["load_model", "model_document", "save_model", "write_model"]
+__all__ = ["load_model", "model_document", "restore_document", "save_model", "write_model"]
 
 SavedModel = PrivateLinearModel | PrivateGradientModel | TabularEstimator
 
@@ -132,17 +132,29 @@ def load_model(path: str | Path) -> Any:
     Traceback (most recent call last):
     expost.core.errors.InvalidRequest: Expected a model file, got 'no-such-model.json'. Write one with save_model ...
     """
+    shown = str(path) if isinstance(path, Path) else path
     try:
         document = json.loads(Path(path).read_text(encoding="utf-8"))
-        if document["format"] not in (_FORMAT, _OLD_FORMAT):
-            raise ValueError("written by another version")
-        model = _restore_model(document)
     except _UNREADABLE:
-        shown = str(path) if isinstance(path, Path) else path
-        raise InvalidRequest("Expected a model file", got=shown, do="Write one with save_model or expost fit") from None
+        raise _not_a_model(shown) from None
+    model = restore_document(document, shown)
     if document["format"] == _OLD_FORMAT:
         warnings.warn(_OLD, UserWarning, stacklevel=2)
     return model
+
+
+def restore_document(document: Any, shown: Any = "a document") -> Any:
+    """Return the fitted estimator that ``model_document`` described; ``shown`` is what an error calls the document."""
+    try:
+        if document["format"] not in (_FORMAT, _OLD_FORMAT):
+            raise ValueError("written by another version")
+        return _restore_model(document)
+    except _UNREADABLE:
+        raise _not_a_model(shown) from None
+
+
+def _not_a_model(shown: Any) -> InvalidRequest:
+    return InvalidRequest("Expected a model file", got=shown, do="Write one with save_model or expost fit")
 
 
 def _linear_fields(model: PrivateLinearModel) -> dict[str, Any]:

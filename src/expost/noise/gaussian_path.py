@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.core import InvalidRequest, Ladder, Norm, Sealed, ZeroConcentratedLoss
+from expost.core.rational import rational
 from expost.noise.bits import BitSource
 from expost.noise.lattice import add_noise
 from expost.noise.lattice_sampler import draw_gaussian
@@ -92,6 +93,25 @@ class GaussianPath(AnswerPath):
             sum((step * y for step, y in zip(steps, column, strict=True)), Fraction(0)) / self._ladder[rung]
             for column in columns
         ]
+
+    def refine(self, to_rho: float | Fraction) -> int:
+        """Add a rung above the top, which may be chosen after seeing the others, and return its index.
+
+        Rungs are independent releases, so a rung that is added later is one that was there from the start.
+
+        Parameters
+        ----------
+        to_rho : float or Fraction
+            The level of the new rung, above the cap of the ladder.
+        """
+        level = rational(to_rho, "to_rho")
+        with self._draw_alone():
+            if level <= self._ladder.cap:
+                raise InvalidRequest("Expected a level above the top rung", got=level, do="Raise it")
+            if self._square > 2 * (level - self._ladder.cap) * LARGEST_SCALE**2:
+                raise InvalidRequest("Expected noise below 2^60 lattice units", do="Raise the new rung")
+            self._ladder = Ladder((*self._ladder.rungs, level))
+            return len(self._ladder) - 1
 
     def at(self, rung: int) -> NDArray[np.float64]:
         return self.block(rung, rung + 1).reshape(self._size)

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from expost.core import Guarantee, InvalidRequest
 from expost.plots.figure import BLUE, GREEN, GREY, ORANGE, RED, new_figure, save
 
-__all__ = ["draw_budget", "draw_tradeoff", "draw_training"]
+__all__ = ["draw_budget", "draw_prices", "draw_tradeoff", "draw_training"]
 
 
 def draw_budget(entries: Sequence[Any], *, account: str, budget: Guarantee, path: str | Path | None = None) -> Figure:
@@ -85,6 +85,29 @@ def draw_tradeoff(subject: Any, *, path: str | Path | None = None, title: str | 
     axes.set(aspect="equal", xlim=(0, 1), ylim=(0, 1), xlabel=false_alarms, ylabel="missed detections, at least")
     axes.set_title(title or "What an attacker can tell about one unit", fontsize=10, loc="left")
     axes.legend(loc="upper right", fontsize=8, framealpha=0.9)
+    return save(figure, path)
+
+
+def draw_prices(rows: Sequence[Mapping[str, Any]], *, title: str = "", path: str | Path | None = None) -> Figure:
+    """Draw what a question costs at several accuracies; ``rows`` are those of ``PriceCurve.to_arrow``.
+
+    >>> draw_prices([{"within": "5%", "definition": "pure", "at most": 1.0, "probably": 0.1}]).axes[0].get_yscale()
+    'log'
+    """
+    if not rows:
+        raise InvalidRequest("Expected at least one accuracy", do="Pass within=[...]")
+    figure, axes = new_figure()
+    places = range(len(rows))
+    axes.plot(places, [row["at most"] for row in rows], color=GREY, marker="_", linestyle=":", label="at most")
+    known = [(place, row["probably"]) for place, row in zip(places, rows, strict=True) if row["probably"] is not None]
+    if known:
+        axes.plot(*zip(*known, strict=True), color=BLUE, marker="o", label="probably about")
+    axes.set_yscale("log")
+    axes.set_xticks(places, [str(row["within"]) for row in rows])
+    unit = {"pure": "epsilon", "approx": "epsilon", "zcdp": "rho", "gdp": "mu squared"}[rows[0]["definition"]]
+    axes.set(xlabel="error allowed", ylabel=f"price, {unit} (log scale)")
+    axes.set_title(title, fontsize=10, loc="left")
+    axes.legend(fontsize=8)
     return save(figure, path)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,7 +139,7 @@ def draw_groups(
 ) -> Figure:
     """Draw one line per group: value, interval, and a cross where the target was not met; one answer is one line.
 
-    A matrix becomes a table of its entries. With the ``edges`` of a histogram without groups the counts are bars.
+    A matrix becomes a table of its entries, counts over time a line with a band. With the ``edges`` of a histogram without groups the counts are bars.
 
     >>> from expost.core import PureGuarantee, PureLoss, Receipt
     >>> receipt = Receipt(question="count", method="m", promise=PureGuarantee(1), bill=PureLoss(1))
@@ -150,10 +152,13 @@ def draw_groups(
     lines = _lines(release)
     if not lines:
         raise InvalidRequest("Expected a release with an answer", do="Ask with by= to get one of groups")
-    upright = edges is not None and len(edges) == len(lines) + 1
+    series = len(lines) > 1 and all(isinstance(line.label, datetime.date) and line.low is not None for line in lines)
+    upright = series or (edges is not None and len(edges) == len(lines) + 1)
     shown = lines[:_MOST]
     figure, axes = new_figure(height=4.2 if upright else max(2.2, 1.5 + _ROW * len(shown)))
-    if upright and edges is not None:
+    if series:
+        _draw_series(axes, lines, release)
+    elif upright and edges is not None:
         _draw_histogram(axes, lines, edges, release)
     else:
         _draw_lines(axes, shown, release)
@@ -198,8 +203,9 @@ def _draw_lines(axes: Any, shown: list[_Line], release: Release[Any]) -> None:
 
 def _error_bars(lines: list[_Line]) -> list[list[float]]:
     """Compute how far each interval reaches below and above its value."""
-    below = [max(line.value - line.low, 0.0) for line in lines]
-    return [below, [max(line.high - line.value, 0.0) for line in lines]]
+    below, above = ([line.value - line.low for line in lines], [line.high - line.value for line in lines])
+    # An end without a limit has no bar.
+    return [[max(each, 0.0) if math.isfinite(each) else math.nan for each in side] for side in (below, above)]
 
 
 def _draw_histogram(axes: Any, lines: list[_Line], edges: Sequence[float], release: Release[Any]) -> None:
@@ -216,6 +222,26 @@ def _draw_histogram(axes: Any, lines: list[_Line], edges: Sequence[float], relea
     axes.axhline(0, color=GREY, linewidth=0.6)
     axes.set_xlabel(", ".join(getattr(release.value, "columns", ())))
     axes.set_ylabel(release.receipt.question, wrap=True)
+
+
+def _draw_series(axes: Any, lines: list[_Line], release: Release[Any]) -> None:
+    """Draw periods from left to right, with a band for the intervals."""
+    ordered = sorted(lines, key=lambda line: line.label)
+    at = [line.label for line in ordered]
+    axes.fill_between(
+        at, [line.low for line in ordered], [line.high for line in ordered], color=BLUE, alpha=0.2, linewidth=0
+    )
+    axes.plot(at, [line.value for line in ordered], color=GREY, linewidth=0.8)
+    for met, colour, marker, name in _LOOKS:
+        some = [line for line in ordered if line.met is met]
+        if some:
+            look = {"color": colour, "linestyle": "", "markersize": 3, "label": name}
+            axes.plot([line.label for line in some], [line.value for line in some], marker=marker, **look)
+    if min(line.low for line in lines) >= 0:
+        axes.set_ylim(bottom=0)
+    axes.set_xlabel(", ".join(getattr(release.value, "columns", ())))
+    axes.set_ylabel(release.receipt.question, wrap=True)
+    axes.figure.autofmt_xdate()
 
 
 def _label(label: Any) -> str:

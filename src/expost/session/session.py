@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+import hashlib
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import is_dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -12,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from expost.accounting.neighbour_change import replaced_loss
+from expost.accounting.privacy_event import PrivacyEvent
 from expost.answer import answer, question_in_part
 from expost.core import (
     Adjacency,
@@ -20,6 +23,7 @@ from expost.core import (
     InvalidRequest,
     Loss,
     PlanContext,
+    PureLoss,
     Query,
     QuestionCap,
     Receipt,
@@ -29,17 +33,21 @@ from expost.core import (
 )
 from expost.core.captured_fit import capture_fit
 from expost.core.release import draw_picture
+from expost.core.table_text import html_table
 from expost.data import Dataset
-from expost.ledger import Ledger, LedgerHistory, Protected, open_ledger
+from expost.ledger import Hold, Ledger, LedgerHistory, Protected, open_ledger
 from expost.ledger.known_source import check_reason
 from expost.ledger.ledger_account import LARGEST_QUESTION_CAP, check_budget, check_name, check_question_cap
 from expost.ledger.opening import open_existing_ledger
 from expost.ledger.source_binding import missing_account
-from expost.noise import BitSource
+from expost.noise import BitSource, SeededBits
 from expost.noise.bits import resolve_randomness
 from expost.session.price_quote import (
+    CurveTerms,
+    PriceCurve,
     PriceQuote,
     QuotedTerms,
+    describe_margin,
     guess_bill,
     guess_fit_bill,
     public_fit_terms,
@@ -48,13 +56,16 @@ from expost.session.statistic_methods import StatisticMethods
 from expost.session.table_part import TablePart, column_part, time_windows
 from expost.stats import ReleaseCache
 from expost.stats.pick import PickPlan
-from expost.stats.query_terms import Column
+from expost.stats.price_forecast import forecast_bill
+from expost.stats.query_terms import Column, read_list
 
 __all__ = ["Session"]
 
+_NOTHING = Fraction(1, 10**12)  # what rounding of earlier questions may leave of a budget
 _RECENT_ENTRIES = 500  # of an account that are searched for receipts of the same question
 
 Budget = Guarantee | float | tuple[float, float] | dict[str, float] | None
+KeepAnswer = Callable[[Hold, Release[Any], PrivacyEvent | None], object]
 
 
 class Session(StatisticMethods):
@@ -151,22 +162,16 @@ class Session(StatisticMethods):
         self._whole: tuple[Session, tuple[Any, ...]] | None = None
         self._parts: dict[tuple[Any, ...], Session] = {}
 
-    def _open_cache(self) -> ReleaseCache | None:
-        """Return a cache for gradual releases, if refining them can be billed.
+    def _open_cache(self) -> ReleaseCache:
+        """Return a cache for gradual releases.
 
-        The bill of a refinement is the difference of two pure levels. That is sound where pure losses add up, so in
-        pure and (epsilon, delta) accounts, and only for accounts that paid for the first part too. So nothing is kept
-        for other currencies, and only what every account of a later session has paid for is stored for it, which
-        excludes simulations, tables that live in this process, and sessions that charge an analyst.
+        The bill of a refinement is a difference, which is sound only for accounts that paid for the first part too. So
+        releases are stored for sessions that charge the same accounts: those of an analyst are apart. Simulations and
+        tables that live in this process store nothing.
         """
-        if not self._paying_definitions() <= {"pure", "approx"}:
-            return None
-        shared = self._ledger.durable and not (self._simulation or self.dataset.in_memory or self._also)
-        return ReleaseCache(self._ledger if shared else None)
-
-    def _earlier_releases(self) -> AbstractContextManager[ReleaseCache | None]:
-        """Return a context in which the cache is this thread's alone; it gives None if nothing is kept."""
-        return nullcontext() if self._cache is None else self._cache.take_turn()
+        shared = self._ledger.durable and not (self._simulation or self.dataset.in_memory)
+        payers = hashlib.sha256("\n".join(self._also).encode()).hexdigest()[:32] if self._also else ""
+        return ReleaseCache(self._ledger if shared else None, payers=payers)
 
     # Parts -------------------------------------------------------------------------------------------------------
 
@@ -248,8 +253,11 @@ class Session(StatisticMethods):
     def _open_part(self, step: tuple[Any, ...], find_part: Callable[[], TablePart]) -> Session:
         """Open the accounts of a part and return its session, the same one each time."""
         key = (*step, type(step[-1]))
-        if not all(isinstance(word, Hashable) for word in step):
-            raise InvalidRequest("Expected a column and one of its values, or days", got=step[-1], do="Pass one value")
+        try:
+            hash(step)  # a tuple is Hashable even if what it holds is not
+        except TypeError:
+            message = "Expected a column and one of its values, or days"
+            raise InvalidRequest(message, got=step[-1], do="Pass one value") from None
         if key not in self._parts:
             if len(self._about) > 1:
                 raise InvalidRequest("Expected a session about one window or the whole", do="Start from the whole")
@@ -279,7 +287,7 @@ class Session(StatisticMethods):
     # Questions ---------------------------------------------------------------------------------------------------
 
     @explain_arguments
-    def ask(self, query: Query, *, request_id: str | None = None) -> Release[Any]:
+    def ask(self, query: Query, *, request_id: str | None = None, keep: KeepAnswer | None = None) -> Release[Any]:
         """Answer any query; the named methods build the common ones.
 
         A query that an earlier answer already serves is free; one that asks for more pays the difference. One by
@@ -291,6 +299,9 @@ class Session(StatisticMethods):
             A statistic of ``expost.stats`` or a hypothesis test.
         request_id : str, optional
             A name for this request. A second run under the same name is refused.
+        keep : callable, optional
+            Called with the hold, the release and what did run, before the ledger settles them, so that a service can
+            deliver the answer after a crash.
 
         Returns
         -------
@@ -314,9 +325,10 @@ class Session(StatisticMethods):
         >>> abs(session.ask(stats.Count(epsilon=0.5)).value - 1000) < 100
         True
         """
+        _check_query(query)
         stages = getattr(query, "keys_first", None)
         if stages is None:
-            return self._answer_query(query, request_id=request_id)
+            return self._answer_query(query, request_id=request_id, keep=keep)
         for account in self.accounts:
             # All steps must fit into the budget together: otherwise the first would be paid in vain.
             left = self._left_for_query(account)
@@ -330,16 +342,21 @@ class Session(StatisticMethods):
         return released
 
     def _answer_query(
-        self, query: Query, source: Any = None, request_id: str | None = None, cap: QuestionCap | None = None
+        self,
+        query: Query,
+        source: Any = None,
+        request_id: str | None = None,
+        cap: QuestionCap | None = None,
+        keep: KeepAnswer | None = None,
     ) -> Release[Any]:
         """Answer a query about this session's rows, continuing earlier releases; a fit passes its own source.
 
         ``cap`` is the question cap that the query has because its asker named none; the receipt states it.
         """
         if source is None and getattr(query, "keys_first", None) is not None:
-            return self.ask(query, request_id=request_id)
+            return self.ask(query, request_id=request_id, keep=keep)
         cap = _default_cap(query) if cap is None else cap
-        with self._earlier_releases() if source is None else nullcontext() as cache:
+        with self._cache.take_turn() if source is None else nullcontext() as cache:
             release = answer(
                 query,
                 self.dataset if source is None else source,
@@ -352,6 +369,7 @@ class Session(StatisticMethods):
                 place=self._place,
                 protected=self._protected,
                 notes=None if cap is None else {"question cap": cap.note},
+                keep=keep,
             )
         return release
 
@@ -363,6 +381,8 @@ class Session(StatisticMethods):
         features: Sequence[str] | None = None,
         target: str | None = None,
         public_validation: Any = None,
+        request_id: str | None = None,
+        keep: KeepAnswer | None = None,
     ) -> Any:
         """Fit an estimator of ``expost`` to columns of the dataset, paid from this session's accounts.
 
@@ -381,6 +401,10 @@ class Session(StatisticMethods):
             The target column. Only transformers without a target, such as ``expost.StandardScaler``, leave it out.
         public_validation : (array, array), optional
             Public features (in this order) and targets, for gradient descent only.
+        request_id : str, optional
+            As in ``ask``. A fit of several steps has several requests: their names end in a number.
+        keep : callable, optional
+            As in ``ask``, for the last step alone. The value of its release is the fitted estimator.
 
         Returns
         -------
@@ -408,8 +432,15 @@ class Session(StatisticMethods):
             )
         public = public_fit_terms(estimator, public_validation)
         with self._capped(estimator) as (capped, cap):
-            pay = partial(self._answer_query, cap=cap)
-            return capped.fit_with(pay, self.dataset, features=features, target=target, **public)
+            steps = itertools.count(1)
+            terms: dict[str, Any] = {"features": features, "target": target, **public}
+            keeper = None if keep is None else _keep_model(keep, copy.copy(capped), self.dataset, terms)
+
+            def pay(query: Query, source: Any = None) -> Release[Any]:
+                name = None if request_id is None else f"{request_id}/{next(steps)}"
+                return self._answer_query(query, source, request_id=name, cap=cap, keep=keeper)
+
+            return capped.fit_with(pay, self.dataset, **terms)
 
     @contextmanager
     def _capped(self, estimator: Any) -> Iterator[tuple[Any, QuestionCap | None]]:
@@ -431,12 +462,14 @@ class Session(StatisticMethods):
         finally:
             estimator.max_epsilon = None
 
+    @explain_arguments
     def price(
         self, statistic: Any, *subject: Column | float | Sequence[Column | float], **terms: Unpack[QuotedTerms]
     ) -> PriceQuote:
         """Return what a query would cost: the worst case, and a guess from receipts that are public already.
 
-        Nothing is spent and no row is read.
+        With ``expect=`` the guess is what a climb costs if the answer is about that: a count or a sum, for means and
+        spreads ``{"rows": 5000, "mean": 40, "std": 10}``, or one of these per group. Nothing is spent and no row is read.
 
         Parameters
         ----------
@@ -445,8 +478,9 @@ class Session(StatisticMethods):
         *subject : str, Expression, float or a sequence of these
             With a name: the positional arguments of the statistic, such as its column.
         **terms : QuotedTerms
-            With a name: the keyword arguments of the statistic, such as ``within=3``. With an estimator: ``features=``,
-            ``target=`` and perhaps ``public_validation=``.
+            With a name: the keyword arguments of the statistic, such as ``within=3``, and perhaps ``expect=``. With an
+            estimator: ``features=``, ``target=`` and perhaps ``public_validation=``. ``expect=`` is then about the number of
+            rows, from which ``Classifier`` and ``Regressor`` show the margin of the test; by default ``rows`` of the estimator.
 
         Raises
         ------
@@ -462,6 +496,8 @@ class Session(StatisticMethods):
         >>> session = Session(Dataset(pa.table({"age": [30, 50] * 500})), budget=1)
         >>> print(session.price("count", within=10))
         count of rows: at most epsilon 0.2844, probably about epsilon 0.2844; more than epsilon 0.1, a tenth of the ...
+        >>> print(session.price("count", within="5%", expect=50_000, max_epsilon=1))
+        count of rows: at most epsilon 1, probably about epsilon 0.001393
         >>> session.price("count", withim=10)
         Traceback (most recent call last):
         expost.core.errors.WrongArguments: Count() got an unexpected argument 'withim'. Did you mean 'within'?
@@ -469,10 +505,13 @@ class Session(StatisticMethods):
         given: dict[str, Any] = dict(terms)
         if hasattr(statistic, "fit_with"):
             return self._price_fit(statistic, **given)
+        expect = given.pop("expect", None)
         query = self.build_query(statistic, *subject, **given) if isinstance(statistic, str) else statistic
+        _check_query(query)
         above = ""
-        with self._earlier_releases() as cache:
-            context = PlanContext(cache, self._paying_definitions())
+        with self._cache.take_turn() as cache:
+            use = partial(self._ledger.budget_use, self.accounts, protected=self._protected)
+            context = PlanContext(cache, self._paying_definitions(), use)
             try:
                 plan = query.plan(self.dataset, context)
             except BudgetExceeded:
@@ -486,9 +525,104 @@ class Session(StatisticMethods):
         question = question_in_part(query.question, self._place)
         target, receipts = getattr(query, "target", None), self._own_receipts()
         climbs = not isinstance(plan, PickPlan) and getattr(plan, "climbs", True)
-        likely = guess_bill(plan.worst_case, target, receipts, climbs=climbs, question=question)
-        note = self._account_note(plan.worst_case)
-        return PriceQuote(question, plan.worst_case, likely, above_cap=above, account_note=note)
+        if expect is None:
+            likely = guess_bill(plan.worst_case, target, receipts, climbs=climbs, question=question)
+        else:
+            found = forecast_bill(plan, expect)
+            if found is None and isinstance(statistic, str):
+                # A price above the cap is the answer here, too.
+                above = f"probably more than {plan.worst_case}, so this cap would not reach it"
+                query = self.build_query(statistic, *subject, **given | {"max_epsilon": LARGEST_QUESTION_CAP})
+                found = forecast_bill(query.plan(self.dataset, PlanContext()), expect)
+            likely = None if found is None else PureLoss(found) if climbs else plan.worst_case
+        note, noise = self._account_note(plan.worst_case), getattr(plan, "comparison", "")
+        return PriceQuote(question, plan.worst_case, likely, above_cap=above, account_note=note, noise=noise)
+
+    @explain_arguments
+    def price_curve(
+        self,
+        statistic: str,
+        *subject: Column | float | Sequence[Column | float],
+        within: Sequence[float | str],
+        **terms: Unpack[CurveTerms],
+    ) -> PriceCurve:
+        """Return what a query would cost at several accuracies, as a table and a picture. Nothing is spent.
+
+        Parameters
+        ----------
+        statistic : str
+            A statistic's name.
+        *subject : str, Expression, float or a sequence of these
+            The positional arguments of the statistic, such as its column.
+        within : sequence of float or str
+            The errors allowed, such as ``["1%", "5%", "20%"]``.
+        **terms : CurveTerms
+            The other keyword arguments of ``price``; ``expect=`` where the price depends on the data.
+
+        Raises
+        ------
+        InvalidRequest
+            If the name or an argument is unknown, or the table's description cannot answer.
+
+        Examples
+        --------
+        >>> import pyarrow as pa
+        >>> from expost import Dataset
+        >>> session = Session(Dataset(pa.table({"age": [30, 50] * 500})), budget=1)
+        >>> print(session.price_curve("count", within=["5%", "20%"], expect=1000, max_epsilon=1))
+        count of rows
+        within 5%: at most epsilon 1, probably about epsilon 0.06935
+        within 20%: at most epsilon 1, probably about epsilon 0.01661
+        """
+        asked = read_list(within, "within", do='Pass e.g. ["1%", "5%", "20%"]')
+        if not asked:
+            raise InvalidRequest("Expected at least one accuracy", do='Pass e.g. ["1%", "5%", "20%"]')
+        return PriceCurve(asked, tuple(self.price(statistic, *subject, within=each, **terms) for each in asked))
+
+    @explain_arguments
+    def simulate(
+        self,
+        statistic: Any,
+        *subject: Column | float | Sequence[Column | float],
+        made_up_rows: int = 1000,
+        seed: int = 0,
+        **terms: Unpack[QuotedTerms],
+    ) -> Release[Any]:
+        """Answer a query about made-up rows of the same description, to see what it would show and cost. It is free.
+
+        No real row is read, and the receipt states that it is a simulation.
+
+        Parameters
+        ----------
+        statistic : str or Query
+            A statistic's name, or a query.
+        *subject : str, Expression, float or a sequence of these
+            With a name: the positional arguments of the statistic, such as its column.
+        made_up_rows : int, default 1000
+            How many rows to make up.
+        seed : int, default 0
+            Equal seeds give equal rows and equal noise.
+        **terms : QuotedTerms
+            With a name: the keyword arguments of the statistic, such as ``within=3``.
+
+        Returns
+        -------
+        Release
+            The value, its interval and its receipt, for made-up rows.
+
+        Examples
+        --------
+        >>> import pyarrow as pa
+        >>> from expost import Dataset
+        >>> session = Session(Dataset(pa.table({"age": [30, 50]}), bounds={"age": (0, 100)}), budget=1)
+        >>> release = session.simulate("mean", "age", within=3, made_up_rows=100_000)
+        >>> 45 < release.value < 55, release.receipt.simulation, session.spent()
+        (True, True, PureLoss(epsilon=Fraction(0, 1)))
+        """
+        query = self.build_query(statistic, *subject, **terms) if isinstance(statistic, str) else statistic
+        dataset, budget = self.dataset.dummy(made_up_rows, seed=seed), self._ledger.budget(self._about[0])
+        with Session(dataset, budget, bits=SeededBits(seed), simulation=True) as session:
+            return session.ask(query)
 
     @explain_arguments
     def _price_fit(
@@ -498,6 +632,7 @@ class Session(StatisticMethods):
         features: Sequence[str] | None = None,
         target: str | None = None,
         public_validation: Any = None,
+        expect: Any = None,
     ) -> PriceQuote:
         public = public_fit_terms(estimator, public_validation)
         with self._capped(estimator) as (capped, _):
@@ -505,7 +640,9 @@ class Session(StatisticMethods):
         plan = query.plan(source, PlanContext(definitions=self._paying_definitions()))
         question = question_in_part(plan.question, self._place)
         likely = guess_fit_bill(plan, self._own_receipts(), question=question)
-        return PriceQuote(question, plan.worst_case, likely, account_note=self._account_note(plan.worst_case))
+        margin = describe_margin(estimator, plan, expect)
+        note = self._account_note(plan.worst_case)
+        return PriceQuote(question, plan.worst_case, likely, account_note=note, margin=margin)
 
     def _account_note(self, worst_case: Loss) -> str | None:
         """Return what the dataset's account would do with a charge, if it counts another adjacency than this session."""
@@ -515,17 +652,20 @@ class Session(StatisticMethods):
         return self._ledger.explain_change(self._protected)
 
     def _own_receipts(self) -> Iterator[Receipt]:
-        """Yield recent receipts of what was asked from exactly these accounts: public, so a guess from them is free."""
-        recent = self._ledger.history(self._about[0], last=_RECENT_ENTRIES)
-        entries = (entry for entry in recent if entry.body.get("charges", {}).keys() == set(self.accounts))
-        return (receipt for entry in entries if (receipt := entry.receipt) is not None)
+        """Yield recent receipts of what was asked from exactly these accounts: public, so a guess from them is free.
+
+        The ledger is read when the first one is wanted: a fixed price needs none.
+        """
+        for entry in self._ledger.history(self._about[0], last=_RECENT_ENTRIES):
+            if entry.body.get("charges", {}).keys() == set(self.accounts) and entry.receipt is not None:
+                yield entry.receipt
 
     def _question_cap(self) -> QuestionCap:
         """Return the smallest question cap of the accounts that pay, or what is left if that is less."""
         cap = min(map(self._cap_in, self.accounts))
         for account in self.accounts:
             left = self._left_for_query(account).amounts().get("epsilon")
-            if left is not None and left <= 0:
+            if left is not None and left <= _NOTHING:
                 raise InvalidRequest(f"The budget of {account!r} is used up", do="Have the owner raise the budget")
             if left is not None and left < cap:
                 cap = QuestionCap(left, f"all that is left of {account!r}")
@@ -632,6 +772,18 @@ class Session(StatisticMethods):
         about = self._about[0] if len(self._about) == 1 else f"{self._about[0]} .. {self._about[-1]}"
         return f"Session({about!r}, remaining {self.remaining()})"
 
+    def _repr_html_(self) -> str:
+        facts = [("accounts", ", ".join(self.accounts)), ("spent", str(self.spent())), ("left", str(self.remaining()))]
+        return html_table(("session", ""), facts) + self.dataset._repr_html_()
+
+
+def _check_query(query: Any) -> None:
+    """Raise if something else is passed in place of a query."""
+    if isinstance(query, type) or not hasattr(query, "plan"):
+        got = query.__name__ if isinstance(query, type) else query
+        do = "Build one, such as expost.stats.Count(within=100), or call a method: session.count(within=100)"
+        raise InvalidRequest("Expected a query, not SQL or a class", got=got, do=do)
+
 
 def _open_accounts(
     budgets: dict[str, tuple[Budget, str]],
@@ -677,6 +829,34 @@ def _open_accounts(
         elif budget is not None:
             ledger.open_account(account, budget)
     return ledger
+
+
+class _StepFollowsError(Exception):
+    """More was asked for than has been released: the fit has another step."""
+
+
+def _keep_model(keep: KeepAnswer, unfitted: Any, dataset: Dataset, terms: dict[str, Any]) -> KeepAnswer:
+    """Return what keeps the last step of a fit, with the estimator that its releases make, before it is settled."""
+    drawn: list[Release[Any]] = []
+
+    def keep_last(hold: Hold, release: Release[Any], outcome: PrivacyEvent | None) -> None:
+        drawn.append(release)
+        rest = iter(drawn)
+
+        def replay(*_: Any, **__: Any) -> Release[Any]:
+            found = next(rest, None)
+            if found is None:
+                raise _StepFollowsError
+            return found
+
+        model = copy.copy(unfitted)
+        try:
+            model.fit_with(replay, dataset, **terms)  # reads no row: what reads rows is the query, which is not run
+        except _StepFollowsError:
+            return
+        keep(hold, replace(release, value=model), outcome)
+
+    return keep_last
 
 
 def _default_cap(query: Any) -> QuestionCap | None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from expost import stats
 from expost.core import InvalidRequest, Query, QuestionCap, Release, explain_arguments, share_parameters
+from expost.core.argument import suggest_name
 from expost.data import Expression
-from expost.stats.query_terms import Column
+from expost.stats.query_terms import Column, KeyColumns
 from expost.stats.table_query import By
 
-__all__ = ["STATISTICS", "StatisticMethods"]
+__all__ = ["STATISTICS", "StatisticMethods", "check_statistic"]
 
 M = TypeVar("M", bound=Callable[..., Any])
 
@@ -31,7 +32,13 @@ STATISTICS: dict[str, Callable[..., Query]] = {
     "variance": stats.Variance,
     "std": stats.StandardDeviation,
     "covariance": stats.Covariance,
+    "correlation": stats.Correlation,
+    "ratio": stats.Ratio,
     "histogram": stats.Histogram,
+    "count-over-time": stats.CountOverTime,
+    "cumulative": stats.Cumulative,
+    "moving": stats.Moving,
+    "value-counts": stats.ValueCounts,
     "contingency-table": stats.ContingencyTable,
     "quantile": stats.Quantile,
     "quantiles": stats.Quantiles,
@@ -43,6 +50,40 @@ STATISTICS: dict[str, Callable[..., Query]] = {
     "summary": stats.Summary,
 }
 """Every statistic under its name in ``Session.price`` and on the command line."""
+
+
+_SYNONYMS = {
+    "average": "mean",
+    "avg": "mean",
+    "corr": "correlation",
+    "cov": "covariance",
+    "crosstab": "contingency-table",
+    "cumsum": "cumulative",
+    "mode": "most-common",
+    "nunique": "count-distinct",
+    "percentile": "quantile",
+    "rate": "ratio",
+    "rolling": "moving",
+    "stddev": "std",
+    "total": "sum",
+    "var": "variance",
+}
+"""What other libraries call a statistic, and its name here."""
+
+
+def _suggest_statistic(given: object, known: Iterable[str]) -> str:
+    """Return a question that names the statistic, or attribute, that was probably meant; else an empty text."""
+    names = list(known)
+    meant = _SYNONYMS.get(str(given).casefold(), "")
+    found = next((name for name in names if meant and name.replace("_", "-") == meant), None)
+    return f"Did you mean {found!r}?" if found else suggest_name(given, names)
+
+
+def check_statistic(statistic: str) -> None:
+    """Raise if there is no statistic of this name."""
+    if statistic not in STATISTICS:
+        do = _suggest_statistic(statistic, STATISTICS) or f"Use one of: {', '.join(sorted(STATISTICS))}"
+        raise InvalidRequest("Expected a statistic", got=statistic, do=do)
 
 
 _IN_SESSION = {
@@ -90,6 +131,12 @@ class StatisticMethods(ABC):
     True
     >>> session.covariance(["age", "pay"], epsilon=10).value.shape
     (2, 2)
+    >>> session.correlation("age", "pay", epsilon=10).value > 0.9, 0.9 < session.ratio("age", "pay", epsilon=10).value < 1.1
+    (True, True)
+    >>> list(session.value_counts("city", epsilon=1).value), len(session.histogram("age", epsilon=1).value)
+    (['Rome', 'Oslo'], 20)
+    >>> list(session.cumulative("age", bins=3, within=100).value), list(session.moving("age", 2, bins=3, within=100).value)
+    ([33.0, 66.0, 99.0], [66.0, 99.0])
     >>> list(session.summary(["age"], within="20%").value)
     [('age', 'mean'), ('age', 'standard deviation')]
     >>> list(session.histogram("age", edges=[0, 18, 65, 100], epsilon=1).value)
@@ -110,6 +157,17 @@ class StatisticMethods(ABC):
     ['Oslo', 'Rome']
     """
 
+    if not TYPE_CHECKING:  # for a type checker every name would exist
+
+        def __getattr__(self, name: str) -> Any:
+            """Explain a name that a session does not have."""
+            known = [each for each in dir(type(self)) if not each.startswith("_")]
+            hint = "" if name.startswith("_") else _suggest_statistic(name, known)
+            # The argument name= would make Python append a suggestion of its own.
+            raise AttributeError(
+                f"A session has no attribute {name!r}. {hint or 'See help(expost.Session)'}".rstrip(".")
+            )
+
     @abstractmethod
     def _answer_query(self, query: Query) -> Release[Any]:
         """Answer any query."""
@@ -120,10 +178,7 @@ class StatisticMethods(ABC):
 
     def build_query(self, statistic: str, *subject: Any, **terms: Any) -> Query:
         """Build the query of a statistic's name; an accuracy without a cap gets that of the accounts that pay."""
-        if statistic not in STATISTICS:
-            raise InvalidRequest(
-                "Expected a statistic", got=statistic, do=f"Use one of: {', '.join(sorted(STATISTICS))}"
-            )
+        check_statistic(statistic)
         by_accuracy = any(terms.get(name) is not None for name in ("within", "rank_within"))
         if by_accuracy and terms.get("max_epsilon") is None:
             keys = sum((each.epsilon for each in stats.private_keys_in(terms.get("by"))), Fraction(0))
@@ -151,6 +206,7 @@ class StatisticMethods(ABC):
         where: Where = None,
         confidence: float = 0.95,
         max_epsilon: Level = None,
+        noise: str = "auto",
     ) -> Release[Any]:
         """Count rows, in all or in each group."""
         return self._answer_query(self._query_of("count", locals()))
@@ -165,6 +221,7 @@ class StatisticMethods(ABC):
         where: Where = None,
         confidence: float = 0.95,
         max_epsilon: Level = None,
+        noise: str = "auto",
     ) -> Release[Any]:
         """Count the different units (ids) that have a row, in all or in each group."""
         return self._answer_query(self._query_of("count-distinct", locals()))
@@ -172,7 +229,7 @@ class StatisticMethods(ABC):
     @_asks(stats.CountByPrivateKeys)
     def count_by_private_keys(
         self,
-        column: Column,
+        column: KeyColumns,
         *,
         delta: float | Fraction,
         within: Within = None,
@@ -200,6 +257,7 @@ class StatisticMethods(ABC):
         bounds_share: float = 0.1,
         smallest: float = 1.0,
         largest: float = 2.0**40,
+        noise: str = "auto",
     ) -> Release[Any]:
         """Add up a column's clipped values, in all or in each group."""
         return self._answer_query(self._query_of("sum", locals()))
@@ -219,8 +277,10 @@ class StatisticMethods(ABC):
         bounds_share: float = 0.1,
         smallest: float = 1.0,
         largest: float = 2.0**40,
+        weight: Column | None = None,
+        weight_bounds: Sequence[float] | None = None,
     ) -> Release[Any]:
-        """Average a column's clipped values, in all or in each group."""
+        """Average a column's clipped values, weighted or not, in all or in each group."""
         return self._answer_query(self._query_of("mean", locals()))
 
     @_asks(stats.Variance)
@@ -277,21 +337,132 @@ class StatisticMethods(ABC):
         """Release the covariance matrix of several columns' clipped values, with matrices of lower and upper ends."""
         return self._answer_query(self._query_of("covariance", locals()))
 
-    @_asks(stats.Histogram)
-    def histogram(
+    @_asks(stats.Correlation)
+    def correlation(
         self,
-        column: Column,
+        x: Column,
+        y: Column,
         *,
-        edges: Sequence[float],
         within: Within = None,
         epsilon: Level = None,
         by: By = None,
         where: Where = None,
         confidence: float = 0.95,
         max_epsilon: Level = None,
+        bounds: Sequence[Sequence[float] | None] | None = None,
     ) -> Release[Any]:
-        """Count the rows in each bin of a column. The groups are named by their lower edges."""
+        """Release Pearson's correlation of two columns' clipped values, in all or in each group."""
+        return self._answer_query(self._query_of("correlation", locals()))
+
+    @_asks(stats.Ratio)
+    def ratio(
+        self,
+        numerator: Column,
+        denominator: Column,
+        *,
+        within: Within = None,
+        epsilon: Level = None,
+        by: By = None,
+        where: Where = None,
+        confidence: float = 0.95,
+        max_epsilon: Level = None,
+        bounds: Sequence[Sequence[float] | None] | None = None,
+    ) -> Release[Any]:
+        """Divide the sum of one column by that of another, in all or in each group: a rate as one question."""
+        return self._answer_query(self._query_of("ratio", locals()))
+
+    @_asks(stats.Histogram)
+    def histogram(
+        self,
+        column: Column,
+        *,
+        within: Within = None,
+        epsilon: Level = None,
+        by: By = None,
+        where: Where = None,
+        confidence: float = 0.95,
+        max_epsilon: Level = None,
+        edges: Sequence[float] | None = None,
+        bins: int | None = None,
+        every: str | None = None,
+        bounds: Sequence[Any] | None = None,
+        noise: str = "auto",
+    ) -> Release[Any]:
+        """Count the rows in each bin, period or category of a column. Bins are named by their lower edges."""
         return self._answer_query(self._query_of("histogram", locals()))
+
+    @_asks(stats.CountOverTime)
+    def count_over_time(
+        self,
+        column: Column,
+        *,
+        within: Within = None,
+        epsilon: Level = None,
+        by: By = None,
+        where: Where = None,
+        confidence: float = 0.95,
+        max_epsilon: Level = None,
+        every: str = "month",
+        bounds: Sequence[Any] | None = None,
+        noise: str = "auto",
+    ) -> Release[Any]:
+        """Count the rows in each calendar period of a column of times, named by its first day or hour."""
+        return self._answer_query(self._query_of("count-over-time", locals()))
+
+    @_asks(stats.Cumulative)
+    def cumulative(
+        self,
+        column: Column,
+        *,
+        within: Within = None,
+        epsilon: Level = None,
+        by: By = None,
+        where: Where = None,
+        confidence: float = 0.95,
+        max_epsilon: Level = None,
+        edges: Sequence[float] | None = None,
+        bins: int | None = None,
+        every: str | None = None,
+        bounds: Sequence[Any] | None = None,
+    ) -> Release[Any]:
+        """Count the rows up to the end of each bin, period or category: running totals from one release."""
+        return self._answer_query(self._query_of("cumulative", locals()))
+
+    @_asks(stats.Moving)
+    def moving(
+        self,
+        column: Column,
+        window: int,
+        *,
+        within: Within = None,
+        epsilon: Level = None,
+        by: By = None,
+        where: Where = None,
+        confidence: float = 0.95,
+        max_epsilon: Level = None,
+        edges: Sequence[float] | None = None,
+        bins: int | None = None,
+        every: str | None = None,
+        bounds: Sequence[Any] | None = None,
+    ) -> Release[Any]:
+        """Count the rows of every ``window`` consecutive bins or periods, from one release."""
+        return self._answer_query(self._query_of("moving", locals()))
+
+    @_asks(stats.ValueCounts)
+    def value_counts(
+        self,
+        column: Column,
+        *,
+        within: Within = None,
+        epsilon: Level = None,
+        by: By = None,
+        where: Where = None,
+        confidence: float = 0.95,
+        max_epsilon: Level = None,
+        noise: str = "auto",
+    ) -> Release[Any]:
+        """Count the rows of each of a column's public categories, the most common first."""
+        return self._answer_query(self._query_of("value-counts", locals()))
 
     @_asks(stats.ContingencyTable)
     def contingency_table(
@@ -303,6 +474,7 @@ class StatisticMethods(ABC):
         where: Where = None,
         confidence: float = 0.95,
         max_epsilon: Level = None,
+        noise: str = "auto",
     ) -> Release[Any]:
         """Count the rows of every combination of the categories of several columns."""
         return self._answer_query(self._query_of("contingency-table", locals()))
@@ -392,6 +564,7 @@ class StatisticMethods(ABC):
         where: Where = None,
         confidence: float = 0.95,
         max_epsilon: Level = None,
+        noise: str = "auto",
     ) -> Release[Any]:
         """Release the ``k`` most common of a column's public categories, with their counts, the most common first."""
         return self._answer_query(self._query_of("top-k", locals()))
@@ -412,7 +585,7 @@ class StatisticMethods(ABC):
 
     @_asks(stats.PrivateKeys)
     def private_keys(
-        self, column: Column, *, epsilon: float | Fraction, delta: float | Fraction, where: Where = None
+        self, column: KeyColumns, *, epsilon: float | Fraction, delta: float | Fraction, where: Where = None
     ) -> Release[Any]:
         """Find the values of a column that enough units have, where they are not public. Those found are public then."""
         return self._answer_query(self._query_of("private-keys", locals()))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from expost.core import InvalidRequest
+from expost.core.argument import suggest_name
 from expost.data import Dataset, Expression, col
 from expost.data.canonical_cell import Kind
 from expost.data.unit_identity import Period
@@ -63,11 +64,15 @@ def column_part(dataset: Dataset, column: str, value: Any) -> TablePart:
     if not dataset.stores(column) or dataset.schema.kind(column) in (Kind.TIME, Kind.OTHER):
         # A derived column may mean something else tomorrow, under the same name.
         raise InvalidRequest(
-            "Expected a stored column of text, numbers or truths", got=column, do="Name a column of the source"
+            "Expected a stored column of text, numbers or truths",
+            got=column,
+            do=suggest_name(column, dataset.schema) or "Name a column of the source",
         )
     values = [each for each in dataset.axis(column).values if each is not None and each == value]
     if not values:
-        raise InvalidRequest(f"Expected a public category of {column}", got=value, do="Declare it with categories=")
+        close = suggest_name(value, [str(each) for each in dataset.axis(column).values])
+        do = close or "Declare it with categories="
+        raise InvalidRequest(f"Expected a public category of {column}", got=value, do=do)
     found = next((each for each in values if type(each) is type(value)), values[0])
     text = _label_text(found)
     part = f"{escape_name(column)}={escape_name(text)}"

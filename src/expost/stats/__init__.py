@@ -2,23 +2,38 @@
 
 from expost.stats.column_statistic import Mean, StandardDeviation, Sum, Variance
 from expost.stats.column_summary import Summary
-from expost.stats.count import ContingencyTable, Count, CountByPrivateKeys, CountDistinct, Histogram, TopK
+from expost.stats.correlation import Correlation
+from expost.stats.count import (
+    ContingencyTable,
+    Count,
+    CountByPrivateKeys,
+    CountDistinct,
+    CountOverTime,
+    Histogram,
+    TopK,
+    ValueCounts,
+)
 from expost.stats.covariance import Covariance
 from expost.stats.gradual_release import ReleaseCache
 from expost.stats.pick import MostCommon
 from expost.stats.private_bounds import ApproximateBounds, PrivatelyBounded
 from expost.stats.private_keys import ByPrivateKeys, PrivateKeys, private_keys_in
 from expost.stats.quantile import Median, Quantile, Quantiles
+from expost.stats.ratio import Ratio
 from expost.stats.table_release import Group, GroupRelease, Groups
+from expost.stats.window_count import Cumulative, Moving
 
 __all__ = [
     "ApproximateBounds",
     "ByPrivateKeys",
     "ContingencyTable",
+    "Correlation",
     "Count",
     "CountByPrivateKeys",
     "CountDistinct",
+    "CountOverTime",
     "Covariance",
+    "Cumulative",
     "Group",
     "GroupRelease",
     "Groups",
@@ -26,15 +41,18 @@ __all__ = [
     "Mean",
     "Median",
     "MostCommon",
+    "Moving",
     "PrivateKeys",
     "PrivatelyBounded",
     "Quantile",
     "Quantiles",
+    "Ratio",
     "ReleaseCache",
     "StandardDeviation",
     "Sum",
     "Summary",
     "TopK",
+    "ValueCounts",
     "Variance",
     "private_keys_in",
 ]

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.accuracy.interval import relative_ladder, rung_level
-from expost.core import HoldStages, Measure, Step, Target
+from expost.accuracy.interval import RATIO, parts_for_rates, relative_ladder, rung_level
+from expost.core import HoldStages, Ladder, Measure, Step, Target
 from expost.noise import BitSource, DiscreteLaplacePath
+from expost.noise.release_path import AnswerPath, ReleasePath
 from expost.stats.gradual_release import ClimbResult, GradualRelease, PilotRelease, RungGate
 from expost.stats.reader import CellReading, Reader
 
@@ -26,16 +27,15 @@ Flags = NDArray[np.bool_]
 Indices = NDArray[np.int64]
 
 _RESERVE = 0.05  # of the failure probability: for the intervals of cells that miss the target
-_FIRST_PARTS = (
-    0.6,
-    0.25,
-)  # of a cell's failure probability: for its first checkpoints, where the pilot has forecast them
-_STRIDE = 2  # rungs between checkpoints
+_FIRST_PARTS = (0.6, 0.25, 0.1)  # of a cell's failure probability: for the first checkpoints of a forecast
+_STRIDE = (
+    4  # rungs between checkpoints: smaller parts widen intervals, so closer ones would hardly be nearer to the target
+)
 _PILOT_STRIDE = 3  # rungs between two readings of the pilot
 _PILOT_BLOCK = 16  # readings of the pilot that are computed together
 _PILOT_PART = Fraction(1, 4)  # of the cap, at most, for a pilot
-_PILOT_RATIO = 16  # a pilot is enough once a climb to this many times its level is expected to reach the target
-_DOUBT = 0.05  # how often a pilot's numbers may be farther off than a safe forecast supposes
+_PILOT_RATIO = 10  # a pilot is enough once a climb to this many times its level is expected to reach the target
+_DOUBT = 0.03  # how often a pilot's numbers may be farther off than a safe forecast supposes
 _OPTIMISM = 3.0  # noise scales by which a coordinate may be larger than the pilot shows
 _STEPS_SHOWN = 24  # rungs below the last that a picture gets
 _SPARE = 1  # rungs by which the first checkpoint is above the pilot's forecast
@@ -81,11 +81,34 @@ class CheckpointClimb:
         allowed = [level for level in levels if level <= highest] or [levels[0]]
         scales = np.array([float(sensitivity / level) for level in allowed])
         start = np.full(cells, release.first_rung(len(allowed) - 1))
-        plan = _Checkpoints(start, np.zeros(cells, bool))
+        plan = _Checkpoints(start, np.zeros(cells, bool), np.full(cells, rungs.level))
         if release.pilot is not None:
             plan = rungs.plan_checkpoints(release.pilot, scales)
         gate = RungGate(stages, release.rung_costs(price))
         return replace(rungs.climb_path(path, scales, plan, gate, release.read), pilot_cost=price, paid=paid)
+
+    def forecast(self, exact: NDArray[Any], sensitivity: Fraction, cells: int) -> Fraction | None:
+        """Return what a climb costs if no noise misleads it, for these integers; None if the cap is too low."""
+        rungs = _Rungs(self, cells, sensitivity)
+        pilot = _GuessedPath(exact, relative_ladder(sensitivity, self.cap * _PILOT_PART))
+        price, shown = rungs.release_pilot(pilot, None)
+        levels = relative_ladder(sensitivity, self.cap - price).rungs
+        plan = rungs.plan_checkpoints(shown, np.array([float(sensitivity / level) for level in levels]))
+        return price + levels[int(plan.first.max())] if plan.forecast.all() else None
+
+
+class _GuessedPath(ReleasePath):
+    """Rungs without noise, of integers that were guessed: they show what a path would on average."""
+
+    def __init__(self, exact: NDArray[Any], ladder: Ladder) -> None:
+        super().__init__()
+        self._exact, self._ladder, self._size = exact, ladder, len(exact)
+
+    def at(self, rung: int) -> NDArray[Any]:
+        return self._exact
+
+    def block(self, start: int, stop: int) -> NDArray[Any]:
+        return np.broadcast_to(self._exact, (stop - start, self._size))
 
 
 def checkpoint_parts(*, first: tuple[float, ...] = ()) -> Iterator[float]:
@@ -99,10 +122,14 @@ def checkpoint_parts(*, first: tuple[float, ...] = ()) -> Iterator[float]:
 
 @dataclass(frozen=True)
 class _Checkpoints:
-    """The first checkpoint of each cell, and whether the pilot has forecast it. Beyond the ladder: a cell to give up."""
+    """The first checkpoint of each cell, whether the pilot has forecast it, and the failure probability of its checkpoints.
+
+    A first checkpoint beyond the ladder marks a cell to give up.
+    """
 
     first: Indices
     forecast: Flags
+    levels: Floats
 
 
 @dataclass(frozen=True)
@@ -115,12 +142,20 @@ class _Rungs:
 
     @property
     def level(self) -> float:
-        """Return the failure probability of one cell's checkpoints together."""
+        """Return the failure probability of one cell's checkpoints together, if all cells have the same."""
         return float(self.climb.target.failure_probability) * (1 - _RESERVE) / self.cells
 
     def read_cells(self, noisy: NDArray[Any], scale: float, level: float) -> CellReading:
         reading = self.climb.reader.read(noisy.reshape(self.cells, -1).T, scale, level)
         return reading.balance_values() if self.climb.target.measure is Measure.RELATIVE_ERROR else reading
+
+    def read_each(self, noisy: NDArray[Any], scale: float, levels: Floats) -> CellReading:
+        """Return the reading of every cell at its own level. There are few different ones."""
+        distinct = np.unique(levels)
+        found = self.read_cells(noisy, scale, float(distinct[0]))
+        for level in distinct[1:].tolist():
+            found = found.choose_cells(levels < level, self.read_cells(noisy, scale, level))
+        return found
 
     def check_cells(self, reading: CellReading) -> Flags:
         """Return which cells reach the target with all their entries."""
@@ -160,7 +195,7 @@ class _Rungs:
         enough = (fine.high - fine.low) / 2 <= float(self.climb.target.tolerance) * sizes
         return np.asarray(enough.reshape(self.cells, -1).all(axis=1))
 
-    def release_pilot(self, path: DiscreteLaplacePath, stages: HoldStages | None) -> tuple[Fraction, PilotRelease]:
+    def release_pilot(self, path: ReleasePath, stages: HoldStages | None) -> tuple[Fraction, PilotRelease]:
         """Return the pilot's price and what it showed: the first rung that says enough about every cell.
 
         That is a forecast of its checkpoint, or that it is out of reach of the cap. What a pilot costs depends on the rows
@@ -170,7 +205,7 @@ class _Rungs:
         last, best = len(levels) - 1, float(self.sensitivity / self.climb.cap)
         gate = RungGate(stages, list(levels))
         block: NDArray[Any] = np.empty((0, 0))
-        start = 0
+        start, clear = 0, self._first_clear(levels, best, path.size)
         for rung in [*range(0, last, _PILOT_STRIDE), last]:
             if rung >= start + len(block):
                 reserved = gate.open(rung)
@@ -181,10 +216,22 @@ class _Rungs:
             shown = levels[rung], PilotRelease(noisy, own)
             afforded = max(own / _PILOT_RATIO, float(self.sensitivity / (self.climb.cap - levels[rung])))
             told = self.climb.reader.has_rows(noisy.reshape(self.cells, -1).T, own)
+            if rung < min(clear, last) and not told.all():
+                continue  # this much noise could hide enough rows for any target, so the unseen cells are not out of reach
             told &= self.forecast_safely(shown[1], afforded)
             if told.all() or (told | ~self.forecast_hopefully(shown[1], best)).all():
                 break
         return shown
+
+    def _first_clear(self, levels: tuple[Fraction, ...], best: float, size: int) -> int:
+        """Find by bisection the first rung of the pilot at which cells without rows would be out of reach."""
+        low, high = -1, len(levels)
+        while high - low > 1:
+            middle = (low + high) // 2
+            empty = PilotRelease(np.zeros(size, np.int64), float(self.sensitivity / levels[middle]))
+            hidden = self.forecast_hopefully(empty, best).any()
+            low, high = (middle, high) if hidden else (low, middle)
+        return high
 
     def plan_checkpoints(self, pilot: PilotRelease, scales: Floats) -> _Checkpoints:
         """Choose the first checkpoint of each cell from what the pilot showed.
@@ -197,7 +244,21 @@ class _Rungs:
         found = self._find_rungs(partial(self.forecast_cells, pilot.noisy), scales)
         forecast = seen & (found < len(scales))
         hopeful = found if forecast.all() else self._find_rungs(partial(self.forecast_hopefully, pilot), scales)
-        return _Checkpoints(np.where(forecast, np.minimum(found + _SPARE, len(scales) - 1), hopeful), forecast)
+        levels = np.full(self.cells, self.level)
+        if forecast.any() and self.cells > 1:
+            # The bill is the highest rung, so cells that are forecast to need it get most of the failure probability. Given
+            # the pilot, whose noise is independent of the path's, these are constants. A cell without a forecast counts
+            # as one that needs the most.
+            needs = np.where(forecast, 1 / scales[np.minimum(found, len(scales) - 1)], 0.0)
+            levels = (
+                self.cells
+                * self.level
+                * parts_for_rates(np.where(forecast, needs, needs.max()), self.cells * self.level).parts
+            )
+            # Radii are about proportional to log(2 / level), and a rung is a factor of RATIO.
+            wider = np.log(2 / (_FIRST_PARTS[0] * levels)) / math.log(2 / (_FIRST_PARTS[0] * self.level))
+            found = np.maximum(found + np.ceil(np.log(wider) / math.log(RATIO)).astype(np.int64), 0)
+        return _Checkpoints(np.where(forecast, np.minimum(found + _SPARE, len(scales) - 1), hopeful), forecast, levels)
 
     def _find_rungs(self, forecast: Callable[[float], Flags], scales: Floats) -> Indices:
         """Find by bisection the first rung of each cell whose noise is forecast to be small enough.
@@ -215,7 +276,7 @@ class _Rungs:
         return high
 
     def climb_path(
-        self, path: DiscreteLaplacePath, scales: Floats, plan: _Checkpoints, gate: RungGate, read: int
+        self, path: AnswerPath, scales: Floats, plan: _Checkpoints, gate: RungGate, read: int
     ) -> ClimbResult:
         """Read each cell at its checkpoints until its interval is narrow enough or the ladder ends."""
         last = len(scales) - 1
@@ -233,8 +294,8 @@ class _Rungs:
                     last = min(last, gate.last)
                     break
                 # No checkpoint follows the last rung, so it gets all that is left.
-                level = self.level * (left if now == len(scales) - 1 else part)[forecast]
-                reading = self.read_cells(path.at(now), scales[now], level)
+                levels = plan.levels * (left if now == len(scales) - 1 else part)[forecast]
+                reading = self.read_each(path.at(now), scales[now], levels)
                 reached = waiting & (rung == now) & (plan.forecast == forecast) & self.check_cells(reading)
                 best, met = reading.choose_cells(reached, best or reading), met | reached
             left = {forecast: left[forecast] - part[forecast] for forecast in left}
@@ -252,7 +313,7 @@ class _Rungs:
         steps = self._collect_steps(path, scales, top) if len(found.value) == 1 else ()
         return ClimbResult(found, np.where(met, rung, best_known), met | late, path.ladder, steps)
 
-    def _collect_steps(self, path: DiscreteLaplacePath, scales: Floats, top: int) -> tuple[Step, ...]:
+    def _collect_steps(self, path: AnswerPath, scales: Floats, top: int) -> tuple[Step, ...]:
         """Return the climb of a single cell with a single entry, for the picture."""
         first, levels = max(top + 1 - _STEPS_SHOWN, 0), path.ladder.rungs
         steps = []

@@ -9,8 +9,8 @@ from fractions import Fraction
 from typing import Any
 
 from expost.core import InvalidRequest
-from expost.data import Clamp, Dataset
-from expost.data.sealed_form import CentredForm, ShareForm, SquareForm, TotalForm
+from expost.data import Clamp, Dataset, Expression
+from expost.data.sealed_form import CentredForm, ShareForm, SquareForm, TotalForm, WeightedForm
 from expost.data.tally import Measured
 from expost.stats.gradual_plan import Design, GradualQuery
 from expost.stats.private_bounds import PrivatelyBounded
@@ -103,11 +103,18 @@ class Sum(ColumnQuery):
     Numerics: values become whole steps before they are added; sums are exact integers, sampling is exact.
     Reference: GRS09, Definition 2.1 (mechanism); LNRWW17, Theorem 2.7 (a gradual release costs its last rung).
 
+    Parameters
+    ----------
+    noise : {"auto", "laplace", "gaussian"}, default "auto"
+        The noise of an answer within an absolute error, as for ``Count``.
+
     Examples
     --------
     >>> Sum("age", epsilon=0.1, by="city").question
     'sum of age by city'
     """
+
+    noise: str = field(default="auto", kw_only=True)
 
     @property
     def subject(self) -> str:
@@ -151,20 +158,31 @@ class Sum(ColumnQuery):
 
 @statistic
 class Mean(ColumnQuery):
-    """The mean of a column's clipped values, in all or in each group.
+    """The mean of a column's clipped values, weighted or not, in all or in each group.
 
     The number of rows is private under add/remove, so two shares of every row are released instead of a sum and a
     count: its distance from the lower bound and its distance to the upper one. Together they are constant, so both fit
     into the sensitivity that one of them alone would need. Under replace-one with rows as units, and without groups, a
     centred sum is released; the number of rows that have a value and pass the filter is then released at no extra cost.
+    With a weight, each row's two shares are multiplied by it; rows without a weight are left out.
 
     Guarantee: pure ex-post DP; with ``epsilon=`` known before the run, else pilot and highest rung of the climb, known
         only after the run and at most ``max_epsilon``.
     Adjacency: the dataset's.
-    Sensitivity: the number of steps between the bounds, times the rows a unit may have (L1, all groups together).
-    Accuracy: intervals cover the means of the clipped values, of all groups at once.
+    Sensitivity: the number of steps between the bounds, times the rows a unit may have (L1, all groups together), times
+        the largest weight.
+    Accuracy: intervals cover the means of the clipped values, of all groups at once. Weights that are not whole numbers
+        are rounded to 2^20 steps between their bounds, which the receipt states.
     Numerics: values become whole steps before they are added; sums are exact integers, sampling is exact.
-    Reference: WZLDSG20, Section 4 (middle of the interval); docs/proofs/shares.md (two shares, intervals).
+    Reference: WZLDSG20, Section 4 (middle of the interval); docs/proofs/shares.md (two shares, intervals);
+        docs/proofs/ratios.md (weights).
+
+    Parameters
+    ----------
+    weight : str or Expression, optional
+        The column of weights, none below 0. Default: every row has weight 1.
+    weight_bounds : (float, float), optional
+        The limits to which weights are clipped. Default: those declared for the column.
 
     Examples
     --------
@@ -172,20 +190,49 @@ class Mean(ColumnQuery):
     'mean of age'
     >>> Mean("income", bounds="private", epsilon=1).question
     'mean of income with private bounds (for 10 % of epsilon)'
+    >>> Mean("price", weight="pieces", epsilon=1).question
+    'mean of price weighted by pieces'
     """
+
+    weight: Column | None = field(default=None, kw_only=True)
+    weight_bounds: Sequence[float] | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.weight is None and self.weight_bounds is not None:
+            raise InvalidRequest(
+                "Expected a weight for weight_bounds", do='Pass weight="pieces", or drop weight_bounds'
+            )
 
     @property
     def subject(self) -> str:
-        return f"mean of {self.column}"
+        return f"mean of {self.column}" + ("" if self.weight is None else f" weighted by {self.weight}")
 
     def _design_column(self, dataset: Dataset, measured: Measured) -> Design:
         clamp = measured.clamp
+        if self.weight is not None:
+            return self._design_weighted(dataset, measured, dataset.expression(self.weight))
         if _count_is_free(self, dataset):
             return self.fit_design(dataset, CentredForm(clamp), CentredMeanReader(clamp), measured=[measured])
         return self.fit_design(dataset, ShareForm(clamp), MeanReader(clamp), measured=[measured])
 
+    def _design_weighted(self, dataset: Dataset, measured: Measured, weight: Expression) -> Design:
+        """Fit the query to a dataset, the clipped column and its weights."""
+        limits = dataset.clamp(weight, self.weight_bounds)
+        if limits.low < 0:
+            raise InvalidRequest(
+                f"Expected weights that are never negative, got bounds of {weight!r} that begin below 0",
+                do="Pass weight_bounds=(0, 100)",
+            )
+        form, columns = WeightedForm(measured.clamp, limits), [measured, Measured(weight, limits)]
+        design = self.fit_design(dataset, form, MeanReader(measured.clamp), measured=columns)
+        rounded = {} if limits.whole else {"weights rounded to steps of": float(limits.step)}
+        return replace(design, terms={**design.terms, **rounded})
+
     def _alternative_designs(self, dataset: Dataset) -> list[Design]:
         """Return the design of the variance: its releases have the mean in them."""
+        if self.weight is not None:
+            return []
         measured = self._clip_column(dataset)
         clamp = measured.clamp
         return [self.fit_design(dataset, SquareForm(clamp), SquareMeanReader(clamp), measured=[measured])]

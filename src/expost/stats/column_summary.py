@@ -103,7 +103,8 @@ class Summary(TableQuery):
 
     def _plan_public(self, dataset: Dataset, context: PlanContext) -> SummaryPlan:
         """Plan every column."""
-        return SummaryPlan(self, tuple(part._plan_public(dataset, context) for part in self.parts))
+        plans = (part._plan_public(dataset, context) for part in self.parts)  # of spreads, so gradual ones
+        return SummaryPlan(self, tuple(plan for plan in plans if isinstance(plan, GradualPlan)))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Counts: rows, units, histograms, contingency tables and the most common categories."""
+"""Counts: rows, units, histograms, periods, contingency tables and the most common categories."""
 
 from __future__ import annotations
 
@@ -9,19 +9,32 @@ from typing import Any
 import numpy as np
 
 from expost.core import InvalidRequest, Plan, PlanContext, Receipt, Release
-from expost.core.rational import probability, rational
+from expost.core.rational import probability, rational, whole
 from expost.data import Dataset
-from expost.data.axis import Axis, Bins
+from expost.data.axis import Axis, Bins, Categories, Periods
 from expost.data.sealed_form import CountForm
 from expost.stats.gradual_plan import Design, GradualQuery
 from expost.stats.gradual_release import ClimbResult
 from expost.stats.private_keys import ByPrivateKeys, PrivateKeys
-from expost.stats.query_terms import Column, read_list, statistic
+from expost.stats.query_terms import Column, KeyColumns, read_list, statistic
 from expost.stats.reader import TotalReader
 from expost.stats.table_query import By, GroupKey
 from expost.stats.table_release import GroupRelease, Groups, HistogramRelease
 
-__all__ = ["ContingencyTable", "Count", "CountByPrivateKeys", "CountDistinct", "Histogram", "TopK"]
+__all__ = [
+    "BinnedCount",
+    "ContingencyTable",
+    "Count",
+    "CountByPrivateKeys",
+    "CountDistinct",
+    "CountOverTime",
+    "Histogram",
+    "TopK",
+    "ValueCounts",
+]
+
+BINS = 20
+"""The bins of a histogram whose asker names neither edges nor a number."""
 
 
 @statistic
@@ -42,6 +55,9 @@ class Count(GradualQuery):
     ----------
     within : float or str, optional
         The error allowed, in rows, or a share of the answer such as ``"5%"``. Give either this or ``epsilon``.
+    noise : {"auto", "laplace", "gaussian"}, default "auto"
+        The noise of an answer within an absolute error. ``"auto"`` compares both prices in the accounts that pay and takes
+        the one that leaves more of the budget: Gaussian noise if a unit may be in many groups or many questions were asked.
 
     Examples
     --------
@@ -53,6 +69,8 @@ class Count(GradualQuery):
     >>> abs(release.value - 2000) <= 10, str(plan.worst_case)
     (True, 'epsilon 0.2844')
     """
+
+    noise: str = field(default="auto", kw_only=True)
 
     @property
     def subject(self) -> str:
@@ -106,8 +124,64 @@ class CountDistinct(Count):
 
 
 @statistic
-class Histogram(Count):
-    """The number of rows in each bin of a column; a bin includes its lower edge, the last one both.
+class BinnedCount(Count):
+    """Base of the counts along one column: in bins, in calendar periods or by categories.
+
+    Parameters
+    ----------
+    column : str or Expression
+        The column to divide: numbers into bins, times into periods, other columns by their public categories.
+    edges : sequence of float, optional
+        The public edges of the bins, in the column's units, increasing. Numbers outside are left out.
+    bins : int, optional
+        The number of equal bins between the public bounds, instead of edges. Default: 20, if the column has no categories.
+    every : {"hour", "day", "week", "month", "quarter", "year"}, optional
+        The length of the periods of a column of times. Default: "month".
+    bounds : pair of numbers or of days, optional
+        The public range to divide, in the column's units; for times the first and the last day. Default: the declared
+        bounds of the column. Numbers and times outside are left out.
+    """
+
+    column: Column
+    edges: Sequence[float] | None = field(default=None, kw_only=True)
+    bins: int | None = field(default=None, kw_only=True)
+    every: str | None = field(default=None, kw_only=True)
+    bounds: Sequence[Any] | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = {"edges": self.edges, "bins": self.bins, "every": self.every}
+        named = [name for name, value in given.items() if value is not None]
+        if len(named) > 1:
+            raise InvalidRequest(
+                "Expected one of edges, bins and every", got=" and ".join(named), do="Pass one of them"
+            )
+        if self.edges is not None and self.bounds is not None:
+            raise InvalidRequest(
+                "Expected edges or bounds, not both", do="Leave out bounds=: edges have their own ends"
+            )
+        if self.bins is not None:
+            object.__setattr__(self, "bins", whole(self.bins, "bins", least=1, most=1 << 16, do="Pass bins=20"))
+        if self.edges is not None:
+            object.__setattr__(self, "edges", read_list(self.edges, "edges", do="Pass edges such as [0, 18, 65, 120]"))
+
+    def _divide_column(self, dataset: Dataset) -> Bins | Categories | Periods:
+        """Return the axis along which rows are counted."""
+        expression = dataset.expression(self.column)
+        if self.every is not None or (self.edges is None and self.bins is None and dataset.is_time(expression)):
+            return dataset.periods(expression, self.every or "month", self.bounds)
+        if self.edges is not None:
+            dataset.clamp(expression, (0, 1))  # raises for a column that is not numeric
+            return Bins.of(expression, self.edges)
+        if self.bins is None and self.bounds is None and dataset.is_categorical(expression):
+            return dataset.axis(self.column)
+        clamp = dataset.clamp(expression, self.bounds)
+        return Bins.of(expression, np.linspace(float(clamp.low), float(clamp.high), (self.bins or BINS) + 1).tolist())
+
+
+@statistic
+class Histogram(BinnedCount):
+    """The number of rows in each bin, period or category of a column; a bin includes its lower edge, the last one both.
 
     Guarantee: as ``Count``; a row is in one bin, so all bins together cost what one count costs.
     Adjacency: the dataset's.
@@ -116,35 +190,61 @@ class Histogram(Count):
     Numerics: exact integers and exact sampling; levels are rationals.
     Reference: GRS09, Definition 2.1 (mechanism); LNRWW17, Theorem 2.7 (a gradual release costs its last rung).
 
-    Parameters
-    ----------
-    column : str or Expression
-        The numeric column to bin.
-    edges : sequence of float
-        The public edges of the bins, in the column's units, increasing.
-
     Examples
     --------
     >>> Histogram("age", edges=[0, 18, 65, 120], epsilon=0.1).question
     'histogram of age'
+    >>> Histogram("age", bins=12, within=100).question
+    'histogram of age in 12 bins'
     """
-
-    column: Column
-    edges: Sequence[float] = field(kw_only=True)
 
     @property
     def subject(self) -> str:
-        return f"histogram of {self.column}"
+        return f"histogram of {self.column}" + ("" if self.bins is None else f" in {self.bins} bins")
 
     def _inner_axes(self, dataset: Dataset) -> tuple[Axis, ...]:
-        expression = dataset.expression(self.column)
-        dataset.clamp(expression, (0, 1))  # raises for a column that is not numeric
-        return (Bins.of(expression, self.edges),)
+        return (self._divide_column(dataset),)
 
     def _shape_release(self, design: Design, result: ClimbResult, receipt: Receipt) -> Release[Any]:
-        """Put the groups into a release with the edges of the bins."""
-        found = super()._shape_release(design, result, receipt)
-        return HistogramRelease(found.value, receipt, edges=tuple(float(edge) for edge in self.edges))
+        """Put the groups into a release with the edges of the bins, if there are any."""
+        found, axis = super()._shape_release(design, result, receipt), design.axes[-1]
+        return HistogramRelease(found.value, receipt, edges=axis.edges) if isinstance(axis, Bins) else found
+
+
+@statistic
+class CountOverTime(Histogram):
+    """The number of rows in each calendar period of a column of times, in all or in each group.
+
+    Guarantee: as ``Count``; a row is in one period, so all periods together cost what one count costs.
+    Adjacency: the dataset's.
+    Sensitivity: the rows a unit may have, in L1, over all periods together (twice that under replace-one).
+    Accuracy: intervals cover the counts of all periods at once.
+    Numerics: exact integers and exact sampling; levels are rationals.
+    Reference: GRS09, Definition 2.1 (mechanism); LNRWW17, Theorem 2.7 (a gradual release costs its last rung).
+
+    Parameters
+    ----------
+    column : str or Expression
+        The column of times.
+    every : {"hour", "day", "week", "month", "quarter", "year"}, default "month"
+        The length of the periods. Weeks begin on Mondays. Groups are named by the first day, or hour, of a period.
+    bounds : pair of str or date, optional
+        The first and the last day, such as ``("2024-01-01", "2024-12-31")``. Do not read them off the data. Default: the
+        declared bounds of the column. Rows outside are left out.
+
+    Examples
+    --------
+    >>> CountOverTime("when", every="week", epsilon=1).question
+    'count of rows by week of when'
+    """
+
+    every: str = field(default="month", kw_only=True)
+    edges: None = field(init=False, default=None)
+    bins: None = field(init=False, default=None)
+
+    @property
+    def subject(self) -> str:
+        return f"count of rows by {self.every} of {self.column}"
 
 
 @statistic
@@ -187,7 +287,55 @@ class ContingencyTable(Count):
 
 
 @statistic
-class TopK(Count):
+class ValueCounts(Count):
+    """The number of rows of each of a column's public categories, the most common first, in all or in each group.
+
+    Guarantee: as ``Count``; ordering by the noisy counts is post-processing.
+    Adjacency: the dataset's.
+    Sensitivity: the rows a unit may have, in L1, over all categories together.
+    Accuracy: intervals cover the counts of all categories at once; the order is that of the noisy counts.
+    Numerics: exact integers and exact sampling; levels are rationals.
+    Reference: GRS09, Definition 2.1 (mechanism); DR14, Proposition 2.1 (post-processing).
+
+    Parameters
+    ----------
+    column : str or Expression
+        The column of public categories. For categories that are not public use ``CountByPrivateKeys``.
+
+    Examples
+    --------
+    >>> ValueCounts("city", epsilon=1).question
+    'value counts of city'
+    """
+
+    column: Column
+
+    @property
+    def subject(self) -> str:
+        return f"value counts of {self.column}"
+
+    def _inner_axes(self, dataset: Dataset) -> tuple[Axis, ...]:
+        return (dataset.axis(self.column),)
+
+    def _shape_release(self, design: Design, result: ClimbResult, receipt: Receipt) -> Release[Any]:
+        """Order the counts of each group, the largest first, and keep as many as are asked for."""
+        everything = super()._shape_release(design, result, receipt)
+        categories = design.axes[-1].size
+        values = np.array([row.value for row in everything.value.rows]).reshape(-1, categories)
+        order = (
+            np.argsort(-values, axis=1, kind="stable")[:, : self._shown] + categories * np.arange(len(values))[:, None]
+        )
+        rows = tuple(everything.value.rows[place] for place in order.ravel().tolist())
+        return GroupRelease(Groups(everything.value.columns, rows), receipt)
+
+    @property
+    def _shown(self) -> int | None:
+        """Return how many categories of each group are reported; None for all."""
+        return None
+
+
+@statistic
+class TopK(ValueCounts):
     """The ``k`` most common of a column's public categories, with their counts, in all or in each group.
 
     All counts are released at once, which costs what one count costs, and the largest are reported. ``within=100``
@@ -213,7 +361,6 @@ class TopK(Count):
     'top 3 of city'
     """
 
-    column: Column
     k: int
 
     def __post_init__(self) -> None:
@@ -225,17 +372,9 @@ class TopK(Count):
     def subject(self) -> str:
         return f"top {self.k} of {self.column}"
 
-    def _inner_axes(self, dataset: Dataset) -> tuple[Axis, ...]:
-        return (dataset.axis(self.column),)
-
-    def _shape_release(self, design: Design, result: ClimbResult, receipt: Receipt) -> Release[Any]:
-        """Choose the largest counts of each group."""
-        everything = super()._shape_release(design, result, receipt)
-        categories = design.axes[-1].size
-        values = np.array([row.value for row in everything.value.rows]).reshape(-1, categories)
-        order = np.argsort(-values, axis=1, kind="stable")[:, : self.k] + categories * np.arange(len(values))[:, None]
-        rows = tuple(everything.value.rows[place] for place in order.ravel().tolist())
-        return GroupRelease(Groups(everything.value.columns, rows), receipt)
+    @property
+    def _shown(self) -> int | None:
+        return self.k
 
 
 @statistic
@@ -255,8 +394,8 @@ class CountByPrivateKeys(Count):
 
     Parameters
     ----------
-    column : str or Expression
-        The column of texts or numbers to group by.
+    column : str or Expression or sequence of these
+        The column of texts or numbers to group by. With several columns a group is a combination of their values.
     delta : float
         The probability that a key of one unit alone is shown.
     keys_share : float, default 0.25
@@ -268,10 +407,11 @@ class CountByPrivateKeys(Count):
     'count of rows by private city'
     """
 
-    column: Column
+    column: KeyColumns
     delta: Any = field(kw_only=True)
     keys_share: Any = field(default=0.25, kw_only=True)
     by: By = field(init=False, default=None)
+    noise: str = field(init=False, default="laplace")
     count: Count = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -288,6 +428,7 @@ class CountByPrivateKeys(Count):
             max_epsilon=level - part if self.epsilon is None else self.max_epsilon,
             where=self.where,
             by=PrivateKeys(self.column, epsilon=part, delta=self.delta),
+            noise="laplace",
         )
         object.__setattr__(self, "count", count)
 
@@ -300,6 +441,6 @@ class CountByPrivateKeys(Count):
         """Return the two stages: keys, then counts."""
         return ByPrivateKeys(self.count)
 
-    def _plan_public(self, dataset: Dataset, context: PlanContext) -> Plan:  # type: ignore[override]
+    def _plan_public(self, dataset: Dataset, context: PlanContext) -> Plan:
         """Plan both stages."""
         return self.keys_first.plan(dataset)

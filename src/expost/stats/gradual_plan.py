@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from expost.accuracy.interval import epsilon_for_radius, rung_level, shared_level
 from expost.core import (
+    BudgetExceeded,
     HoldStages,
     InvalidRequest,
     Ladder,
     Loss,
     Outcome,
+    Plan,
     PlanContext,
     PureGuarantee,
     PureLoss,
@@ -36,7 +38,9 @@ from expost.data.tally import Measured, Tally
 from expost.noise import BitSource
 from expost.noise.parameter import check_level, check_scale
 from expost.stats.checkpoint_climb import CheckpointClimb
+from expost.stats.gaussian_plan import NOISES, GaussianPlan, leaves_more
 from expost.stats.gradual_release import ClimbResult, GradualRelease, ReleaseCache, draw_bounding_secret
+from expost.stats.private_keys import private_keys_in
 from expost.stats.query_terms import QueryPlan, statistic
 from expost.stats.reader import Reader
 from expost.stats.relative_climb import RelativeClimb
@@ -90,6 +94,19 @@ class GradualQuery(TableQuery):
     A subclass says in ``design`` what is added up and how it is read. Intervals of groups hold all at once.
     """
 
+    noise = "laplace"  # statistics whose error is one noise have an argument of this name
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.noise not in NOISES:
+            raise InvalidRequest("Expected a kind of noise", got=self.noise, do=f"Use one of: {', '.join(NOISES)}")
+        private = private_keys_in(self.by) or isinstance(getattr(self, "bounds", None), str)
+        if self.noise == "gaussian" and (self.target is None or self.accuracy.relative or private):
+            raise InvalidRequest(
+                "Gaussian noise needs an absolute error, and public groups and bounds",
+                do='Pass within= a number of units, or noise="auto"',
+            )
+
     @abstractmethod
     def design(self, dataset: Dataset) -> Design:
         """Fit the query to a dataset, or raise ``InvalidRequest`` if its description cannot answer it.
@@ -142,16 +159,40 @@ class GradualQuery(TableQuery):
         value, low, high = (self._show_number(float(end[0])) for end in (reading.value, reading.low, reading.high))
         return AnswerRelease(value, receipt, (low, high), climb=result.steps)
 
-    def _plan_public(self, dataset: Dataset, context: PlanContext) -> GradualPlan:
-        """Plan the query: check earlier releases for a free answer, then price what is missing."""
+    def _plan_public(self, dataset: Dataset, context: PlanContext) -> Plan:
+        """Plan the query: check earlier releases for a free answer, then price what is missing.
+
+        The noise is chosen by prices alone, before anything is drawn.
+        """
         design, asked = self.design(dataset), self.accuracy
-        climbs = asked.target is not None and not (design.reader.linear and not asked.relative)
+        climbs = asked.target is not None and (asked.relative or not self._error_is_known(design))
         if climbs and asked.cap is None:
             raise InvalidRequest("Expected a cap: this accuracy depends on the data", do="Pass max_epsilon=")
-        check = FreeCheck.run(self, design, dataset, context.released, climbs=climbs)
+        # The bill of a refined Laplace release is the difference of two pure levels: sound where pure losses add up.
+        cache = context.released if context.definitions <= {"pure", "approx"} else None
+        check = FreeCheck.run(self, design, dataset, cache, climbs=climbs)
         failure = asked.failure_probability
-        if (context.released is not None) if climbs else check.checked:
+        if (cache is not None) if climbs else check.checked:
             failure = (1 - FREE_CHECK_SHARE) * failure
+        laplace = partial(self._plan_laplace, design, check, failure, climbs=climbs)
+        if asked.target is None or climbs or check.answer is not None or self.noise == "laplace":
+            return laplace()
+        if self.noise == "auto" and (context.budget_use is None or context.definitions <= {"pure"}):
+            return laplace()
+        gaussian = GaussianPlan.offer(self, design, dataset, context, failure, self.answer_name(design))
+        if self.noise == "gaussian":
+            gaussian.check_cap(context)
+            return gaussian
+        try:
+            plan = laplace()
+        except BudgetExceeded:
+            gaussian.check_cap(context)
+            return gaussian
+        return gaussian if gaussian.answer is not None else leaves_more(gaussian, plan, context) or plan
+
+    def _plan_laplace(self, design: Design, check: FreeCheck, failure: Fraction, *, climbs: bool) -> GradualPlan:
+        """Price the query under Laplace noise."""
+        asked = self.accuracy
         price = asked.epsilon or (asked.cap if climbs else self._absolute_price(design, failure))
         assert price is not None
         asked.check_price(price)
@@ -162,8 +203,17 @@ class GradualQuery(TableQuery):
         plan = GradualPlan(self, design, price, climbs, failure, check)
         return replace(plan, due=plan.amount_due(price))
 
+    def _error_is_known(self, design: Design) -> bool:
+        """Return whether the error at a level is known before the run, so that an absolute one is priced beforehand."""
+        return design.reader.linear
+
     def _absolute_price(self, design: Design, failure_probability: Fraction) -> Fraction:
         """Return the least epsilon whose noise stays within an absolute error."""
+        level = shared_level(failure_probability, design.cells)
+        return epsilon_for_radius(self._lattice_radius(design), level, design.sensitivity.amount)
+
+    def _lattice_radius(self, design: Design) -> int:
+        """Return the most that noise may move an integer, so that the error stays within an absolute one."""
         target, reader = self.accuracy.target, design.reader
         assert target is not None
         radius = math.floor((target.tolerance - reader.slack) / reader.unit)
@@ -173,8 +223,11 @@ class GradualQuery(TableQuery):
                 got=float(target.tolerance),
                 do="Ask for less accuracy, or declare narrower bounds",
             )
-        level = shared_level(failure_probability, design.cells)
-        return epsilon_for_radius(radius, level, design.sensitivity.amount)
+        return radius
+
+    def answer_name(self, design: Design) -> str:
+        """Return the name under which a release keeps an answer. The reader counts: a subject may leave an argument out."""
+        return f"{self.subject}: {design.reader!r}"
 
 
 def release_entries(
@@ -185,14 +238,15 @@ def release_entries(
     entries: Sequence[tuple[Any, ...]] = ((),),
 ) -> GroupRelease:
     """Put one row per group and entry into a release; ``names`` are the columns that tell a group's entries apart."""
-    groups = itertools.product(*(axis.labels for axis in design.axes))
-    labels = [(*group, *entry) for group in groups for entry in entries]
+    columns = axis_names(design.axes)
+    groups = group_labels(design.axes)
+    labels = [(*(group if len(columns) != 1 else (group,)), *entry) for group in groups for entry in entries]
     reading = result.reading
     found = Groups.from_arrays(
-        (*axis_names(design.axes), *names),
+        (*columns, *names),
         [label[0] if len(label) == 1 else label for label in labels],
         np.stack([reading.value, reading.low, reading.high]),
-        levels=[result.ladder.rungs[rung] for rung in result.rung.tolist() for _ in entries],
+        levels=[level for level in result.levels for _ in entries],
         met=np.repeat(result.met, len(entries)),
     )
     return GroupRelease(found, receipt)
@@ -249,13 +303,9 @@ class FreeCheck:
 
 
 def _find_answer(query: GradualQuery, design: Design, release: GradualRelease) -> ClimbResult | None:
-    asked, name = query.accuracy, _answer_name(query, design)
+    asked = query.accuracy
+    name = query.answer_name(design)
     return release.find_answer(name, asked.failure_probability, epsilon=asked.epsilon, target=asked.target)
-
-
-def _answer_name(query: GradualQuery, design: Design) -> str:
-    """Return the name under which a release keeps an answer. The reader counts: a subject may leave an argument out."""
-    return f"{query.subject}: {design.reader!r}"
 
 
 def _known_releases(
@@ -375,31 +425,30 @@ class GradualPlan(QueryPlan):
 
     def climb(self, sealed: Sealed | GradualRelease, bits: BitSource | None = None) -> Release[Any]:
         """Return the most private answer that reaches the target, or the best one under the cap, marked as not met."""
-        result, design, target = self.check.answer, self.design, self.query.accuracy.target
+        result, design = self.check.answer, self.design
         amount = Fraction(design.sensitivity.amount)
         if result is None:
             release = sealed if isinstance(sealed, GradualRelease) else GradualRelease(sealed)
-            if not self.climbs or target is None:
+            if not self.climbs:
                 result = self._read_level(release, bits)
-            elif design.reader.linear:
-                climb = RelativeClimb(
-                    target.tolerance,
-                    self.failure_probability,
-                    self.price,
-                    design.reader.unit,
-                    design.reader.slack,
-                    signed=design.reader.signed,
-                )
-                result = climb.run(release, amount, design.cells, bits, self.stages)
             else:
-                own = replace(target, failure_probability=self.failure_probability)
-                checkpoints = CheckpointClimb(design.reader, own, self.price)
-                result = checkpoints.run(release, amount, design.cells, bits, self.stages)
-            name = _answer_name(self.query, design)
+                result = self.climber().run(release, amount, design.cells, bits, self.stages)
+            name = self.query.answer_name(design)
             release.record_answer(name, self.query.accuracy.failure_probability, result)
             if self.check.cache is not None and self.check.key is not None:
                 self.check.cache.keep_release(self.check.key, release)
-        return self.query._shape_release(self.design, result, self._write_receipt(result))
+        found = self.query._shape_release(self.design, result, self._write_receipt(result))
+        return replace(found, confidence=1 - self.query.accuracy.failure_probability)
+
+    def climber(self) -> RelativeClimb | CheckpointClimb:
+        """Return the climb to the target under the cap."""
+        target, reader = self.query.accuracy.target, self.design.reader
+        assert target is not None
+        if not reader.linear:
+            own = replace(target, failure_probability=self.failure_probability)
+            return CheckpointClimb(reader, own, self.price)
+        terms = (target.tolerance, self.failure_probability, self.price, reader.unit, reader.slack)
+        return RelativeClimb(*terms, signed=reader.signed)
 
     def _read_level(self, release: GradualRelease, bits: BitSource | None) -> ClimbResult:
         """Read all cells at the level that was given or priced beforehand."""

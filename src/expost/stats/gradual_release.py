@@ -19,13 +19,14 @@ from expost.core import (
     HoldStages,
     InvalidRequest,
     Ladder,
+    Norm,
     ReleaseOvertaken,
     Sealed,
     SingleOwner,
     Step,
     share_parameters,
 )
-from expost.noise import BitSource, DiscreteLaplacePath, system_bits
+from expost.noise import BitSource, DiscreteLaplacePath, GaussianPath, system_bits
 from expost.stats.reader import CellReading
 
 __all__ = [
@@ -49,7 +50,7 @@ class ClimbResult:
     """The public result of a climb.
 
     ``rung`` is where each cell was read, ``pilot_cost`` what the pilot cost in addition to the rungs, and ``paid``
-    the level that earlier answers from the same release had paid for.
+    the level that earlier answers from the same release had paid for. The levels of Gaussian noise are in rho.
     """
 
     reading: CellReading
@@ -59,6 +60,12 @@ class ClimbResult:
     steps: tuple[Step, ...] = ()
     pilot_cost: Fraction = Fraction(0)
     paid: Fraction = Fraction(0)
+    gaussian: bool = False
+
+    @property
+    def levels(self) -> list[Fraction | None]:
+        """Return the epsilon at which each cell was read, or None for Gaussian noise."""
+        return [None if self.gaussian else self.ladder.rungs[rung] for rung in self.rung.tolist()]
 
     @property
     def top(self) -> int:
@@ -128,13 +135,14 @@ class GradualRelease(SingleOwner):
 
     SECRET: it holds the exact answer. ``failure_parts`` are the failure probabilities that a pilot gave to the cells,
     ``pilot`` is what a pilot showed and ``pilot_cost`` what pilots cost. ``climb_start`` is the rung where climbs
-    begin, once there was one: from then on, how far the path was read depends on its noise.
+    begin, once there was one: from then on, how far the path was read depends on its noise. A vector that was sealed with
+    an L2 sensitivity gets Gaussian noise, whose levels are in rho.
     """
 
     _owned_noun = "gradual release"
 
     sealed: Sealed | None = None
-    path: DiscreteLaplacePath | None = None
+    path: DiscreteLaplacePath | GaussianPath | None = None
     read: int = -1
     failure_parts: tuple[Fraction, ...] | None = None
     answers: list[EarlierAnswer] = field(default_factory=list)
@@ -176,11 +184,12 @@ class GradualRelease(SingleOwner):
         paid = self.paid
         return [spent + max(level - paid, Fraction(0)) for level in self.path.ladder]
 
-    def extend_path(self, ladder: Ladder, bits: BitSource | None) -> DiscreteLaplacePath:
+    def extend_path(self, ladder: Ladder, bits: BitSource | None) -> DiscreteLaplacePath | GaussianPath:
         """Draw the path on this ladder if it is new, else refine it to the ladder's rungs above its own top."""
         if self.path is None:
             assert self.sealed is not None
-            self.path = DiscreteLaplacePath(self.sealed, ladder, bits=bits)
+            kind = GaussianPath if self.sealed.sensitivity.norm is Norm.L2 else DiscreteLaplacePath
+            self.path = kind(self.sealed, ladder, bits=bits)
             self.sealed = None
         cap = self.path.ladder.cap
         for level in ladder.rungs:
@@ -232,6 +241,7 @@ class GradualRelease(SingleOwner):
             "climb_start": self.climb_start,
             "pilot": None if pilot is None else [pilot.noisy.tolist(), pilot.scale],
             "pilot_cost": str(self.pilot_cost),
+            "gaussian": isinstance(self.path, GaussianPath),
         }
         text = json.dumps(facts).encode()
         return len(text).to_bytes(8, "little") + text + self.path.state()
@@ -252,8 +262,9 @@ class GradualRelease(SingleOwner):
             for each in facts["answers"]
         ]
         parts, pilot = facts["failure_parts"], facts["pilot"]
+        kind = GaussianPath if facts.get("gaussian") else DiscreteLaplacePath
         return cls(
-            path=DiscreteLaplacePath.from_state(state[8 + length :], bits=bits),
+            path=kind.from_state(state[8 + length :], bits=bits),
             read=facts["read"],
             failure_parts=None if parts is None else tuple(Fraction(part) for part in parts),
             answers=answers,
@@ -285,6 +296,8 @@ class ReleaseCache(SingleOwner):
     ----------
     store : SecretStore, optional
         Where releases are stored encrypted for the next session. Every ledger is one. Default: in memory only.
+    payers : str, default ""
+        A name of the accounts that pay besides the dataset's. What one set of accounts paid for is not found by another.
 
     Examples
     --------
@@ -295,9 +308,9 @@ class ReleaseCache(SingleOwner):
 
     _owned_noun = "cache of releases"
 
-    def __init__(self, store: SecretStore | None = None) -> None:
+    def __init__(self, store: SecretStore | None = None, *, payers: str = "") -> None:
         super().__init__()
-        self._store = store
+        self._store, self._prefix = store, f"path:{payers}:" if payers else "path:"
         self._turn = threading.RLock()
         self._kept_in_turn = 0
         self._releases: dict[str, GradualRelease] = {}
@@ -322,7 +335,7 @@ class ReleaseCache(SingleOwner):
         key : str
             The key of the sealed vector, from ``Design.cache_key``.
         """
-        state = None if self._store is None else self._store.kept(f"path:{key}")
+        state = None if self._store is None else self._store.kept(self._prefix + key)
         if state is not None and state != self._stored.get(key):
             self._releases[key], self._stored[key] = GradualRelease.from_bytes(state), state
         return self._releases.get(key)
@@ -345,7 +358,7 @@ class ReleaseCache(SingleOwner):
             If another release was kept in this turn before. It stays paid for.
         """
         if self._store is not None:
-            state, old, name = release.to_bytes(), self._stored.get(key), f"path:{key}"
+            state, old, name = release.to_bytes(), self._stored.get(key), self._prefix + key
             if old is None:
                 try:
                     self._store.keep(name, state)

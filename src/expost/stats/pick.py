@@ -154,7 +154,10 @@ class MostCommon(TableQuery):
         tally = dataset.tally(axes=(*axes, dataset.axis(self.column)), where=dataset.condition(self.where))
         candidates = tally.axes[-1].size
         # Rows move in one category by at most their number (Linf), up in one and down in another when replaced.
-        rows = dataset.rows_per_unit(dataset.limits(tally)).amount
+        limits = dataset.limits(tally)
+        rows = dataset.rows_per_unit(limits).amount
+        if limits is not None and limits.rows_per_group is not None and not axes:
+            rows = min(rows, Fraction(limits.rows_per_group))  # in one category
         sensitivity = Sensitivity(rows, Norm.LINF, dataset.adjacency, dataset.unit)
         # Adding a unit moves no count down and removing one none up: monotone. Replacing does both.
         monotone = not dataset.adjacency.public_size

@@ -31,13 +31,15 @@ from expost.core import (
 from expost.core.rational import probability, rational
 from expost.core.release import add_losses
 from expost.data import Dataset, Expression, Kind
-from expost.data.axis import Axis, Categories
+from expost.data.axis import Axis, Categories, KeyTuples
+from expost.data.expression import Operation
+from expost.data.key_tuple import read_keys
 from expost.data.tally import Tally
 from expost.noise import BitSource, DiscreteLaplacePath
 from expost.noise.key_threshold import key_threshold
 from expost.noise.parameter import check_level
 from expost.stats.gradual_release import draw_bounding_secret
-from expost.stats.query_terms import QueryPlan, describe_plan, statistic
+from expost.stats.query_terms import KeyColumns, QueryPlan, describe_plan, read_list, statistic
 from expost.stats.table_release import AnswerRelease, GroupRelease, Groups
 
 if TYPE_CHECKING:
@@ -45,10 +47,14 @@ if TYPE_CHECKING:
 
 __all__ = ["ByPrivateKeys", "FoundKeyCounts", "PrivateKeys", "key_threshold", "private_keys_in"]
 
+_ANY_KEY = ("",)  # stands for a key where only the shape of a tally matters
+
 
 @statistic
 class PrivateKeys:
     """The values of a column that enough units have, where the values themselves are not public.
+
+    With several columns, the combinations of values that enough units have.
 
     Ask for them alone, or pass this as ``by=`` of another statistic. Keys that were shown are public: declare them as
     the dataset's categories, and further questions about them need no delta.
@@ -62,8 +68,8 @@ class PrivateKeys:
 
     Parameters
     ----------
-    column : str or Expression
-        The column of texts or numbers whose values are searched.
+    column : str or Expression or sequence of these
+        The column of texts or numbers whose values are searched. A key of several columns is a tuple.
     epsilon : float or Fraction
         The privacy level of the noisy counts.
     delta : float or Fraction
@@ -82,41 +88,61 @@ class PrivateKeys:
     'keys of city'
     """
 
-    column: str | Expression
+    column: KeyColumns
     epsilon: Any = field(kw_only=True)
     delta: Any = field(kw_only=True)
     where: Expression | str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.column, str | Expression):
+            columns = read_list(self.column, "column", do='Pass "city" or ["city", "job"]')
+            if not columns or not all(isinstance(each, str | Expression) for each in columns):
+                raise InvalidRequest("Expected columns whose values are searched", do='Pass ["city", "job"]')
+            object.__setattr__(self, "column", columns if len(columns) > 1 else columns[0])
         object.__setattr__(self, "epsilon", rational(self.epsilon, "epsilon"))
         object.__setattr__(self, "delta", probability(self.delta, "delta"))
 
+    @property
+    def columns(self) -> tuple[str | Expression, ...]:
+        """Return the columns as a tuple."""
+        return self.column if isinstance(self.column, tuple) else (self.column,)
+
     def __str__(self) -> str:
-        return f"private {self.column}"
+        return f"private {', '.join(map(str, self.columns))}"
 
     @property
     def question(self) -> str:
         """Return the question in public words."""
-        return f"keys of {self.column}" + ("" if self.where is None else f" where {self.where}")
+        return f"keys of {', '.join(map(str, self.columns))}" + ("" if self.where is None else f" where {self.where}")
 
     @describe_plan
     def plan(self, dataset: Dataset, context: PlanContext | None = None) -> KeyPlan:
         """Fit the query to a dataset's public description. Reads no rows. Keys are searched again each time."""
         if dataset.adjacency.public_size:
             raise InvalidRequest("Private keys need add-remove adjacency", do="Use adjacency='add-remove'")
-        if isinstance(self.column, str) and dataset.schema.kind(self.column) is Kind.TIME:
-            raise InvalidRequest("Expected texts or numbers as private keys", got=self.column, do="Derive a text")
-        tally = self._tally_rows(dataset, self._to_axis(dataset, ("",)))
+        types = tuple(dataset.key_type(dataset.expression(each)) for each in self.columns)
+        for each, kind in zip(self.columns, types, strict=True):
+            if Kind.of(kind) is Kind.TIME and (isinstance(each, str) or len(types) > 1):
+                raise InvalidRequest("Expected texts or numbers as private keys", got=str(each), do="Derive a text")
+        tally = self._tally_rows(dataset, self._to_axis(dataset, _ANY_KEY))
         groups = dataset.max_groups_per_unit
         once = not dataset.unit.is_row and groups is not None
         limits = None if once else dataset.limits(tally)
         rows = groups if once and groups else 1 if limits is None or limits.rows is None else limits.rows
         check_level(self.epsilon, rows)
-        return KeyPlan(self, rows, once)
+        return KeyPlan(self, rows, once, types)
+
+    def _expression(self, dataset: Dataset) -> Expression:
+        """Return what the keys are values of."""
+        expressions = tuple(map(dataset.expression, self.columns))
+        return expressions[0] if len(expressions) == 1 else Operation("TUPLE", expressions)
 
     def _to_axis(self, dataset: Dataset, keys: tuple[Any, ...]) -> Categories:
         """Return keys that were shown as public categories."""
-        return Categories.of(dataset.expression(self.column), keys)
+        expressions = tuple(map(dataset.expression, self.columns))
+        if len(expressions) > 1 and keys != _ANY_KEY:
+            return KeyTuples.of_keys(expressions, tuple(map(dataset.key_type, expressions)), keys)
+        return Categories.of(self._expression(dataset), keys)
 
     def _tally_rows(self, dataset: Dataset, axis: Axis) -> Tally:
         """Return the tally of the rows of each key."""
@@ -143,6 +169,7 @@ class KeyPlan(QueryPlan):
     query: PrivateKeys
     rows: int
     once: bool
+    types: tuple[pa.DataType, ...]
 
     @property
     def worst_case(self) -> Loss:
@@ -152,8 +179,8 @@ class KeyPlan(QueryPlan):
     def measure(self, dataset: Dataset) -> FoundKeyCounts:
         """Count the keys that occur and return the exact counts, sealed, with their keys."""
         query, secret = self.query, draw_bounding_secret()
-        first = query._tally_rows(dataset, query._to_axis(dataset, ("",)))
-        keys = dataset.find_keys(dataset.expression(query.column), first, secret=secret)
+        first = query._tally_rows(dataset, query._to_axis(dataset, _ANY_KEY))
+        keys = dataset.find_keys(query._expression(dataset), first, secret=secret)
         under = Sensitivity(self.rows, adjacency=dataset.adjacency, unit=dataset.unit)
         sealed, found = dataset.measure_occupied(
             query._tally_rows(dataset, keys), secret=secret, under=under, once=self.once
@@ -167,6 +194,8 @@ class KeyPlan(QueryPlan):
         scale = float(sensitivity.amount / query.epsilon)
         threshold = key_threshold(query.delta, scale, rows=self.rows, groups=self.rows, once=self.once)
         shown = tuple(sealed.column.filter(pa.array((noisy >= threshold).astype(bool))).to_pylist())
+        if len(query.columns) > 1:
+            shown = tuple(sorted(read_keys(shown, self.types)))
         receipt = Receipt(
             question=self.question,
             method="discrete Laplace above a threshold",
@@ -274,7 +303,7 @@ class ByPrivateKeys:
     def plan(self, dataset: Dataset, context: PlanContext | None = None) -> KeysFirstPlan:
         """Plan the keys, and check that the statistic fits the table and its cap for at least one group."""
         plans = tuple(each.plan(dataset) for each in self.keys)
-        self._query_about(dataset, [("",)] * len(self.keys)).plan(dataset)
+        self._query_about(dataset, [_ANY_KEY] * len(self.keys)).plan(dataset)
         return KeysFirstPlan(self, plans)
 
     def _query_about(self, dataset: Dataset, shown: Sequence[tuple[Any, ...]]) -> TableQuery:
@@ -330,7 +359,8 @@ class ByPrivateKeys:
 
     def _release_no_groups(self, receipts: Sequence[Receipt]) -> Release[Any]:
         """Return the release of a statistic by keys of which none was shown."""
-        names = tuple(str(each.column if isinstance(each, PrivateKeys) else each) for each in self.query.group_keys)
+        keys = (each.columns if isinstance(each, PrivateKeys) else (each,) for each in self.query.group_keys)
+        names = tuple(str(each) for columns in keys for each in columns)
         return GroupRelease(Groups(names, ()), self._keys_receipt(receipts, Outcome.FIXED))
 
     def _release_keys(self, shown: Sequence[Release[Any]]) -> Release[Any]:
@@ -426,7 +456,8 @@ class NotedQuery:
 
     def plan(self, dataset: Dataset, context: PlanContext) -> NotedPlan:
         """Plan the query itself."""
-        return NotedPlan(self.query.plan(dataset, context), self)
+        # The bills of both stages are added up, so the second is in epsilon too.
+        return NotedPlan(self.query.plan(dataset, replace(context, budget_use=None)), self)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -25,6 +27,7 @@ from expost.core import (
     Sensitivity,
     Target,
 )
+from expost.core.argument import suggest_name
 from expost.core.rational import probability, rational, round_up
 from expost.data import Clamp, Dataset
 from expost.data.axis import Bins
@@ -46,6 +49,9 @@ _METHODS: dict[str, type[ExponentialQuantile] | type[SmoothQuantile]] = {
     "exponential": ExponentialQuantile,
     "smooth": SmoothQuantile,
 }
+_EVEN = (
+    4  # from this epsilon on, per row of a unit, the two methods are within a third of each other on spread-out rows
+)
 
 
 @dataclass(frozen=True)
@@ -230,7 +236,8 @@ class Quantile(TreeQuery):
     rank_within : float, optional
         The error allowed in ranks: how many rows may lie between the answer and the quantile. Priced before the run.
     method : {"exponential", "smooth"}, default "exponential"
-        How a value is picked. ``"smooth"`` takes ``epsilon`` only.
+        How a value is picked. ``"smooth"`` takes ``epsilon`` only, and warns where the exponential mechanism is better:
+        nearly everywhere but for few rows that lie close together within wide bounds.
 
     Examples
     --------
@@ -244,7 +251,11 @@ class Quantile(TreeQuery):
 
     def __post_init__(self) -> None:
         if not isinstance(self.method, str) or self.method not in _METHODS:
-            raise InvalidRequest('Expected method "exponential" or "smooth"', got=self.method, do="Name one of them")
+            raise InvalidRequest(
+                'Expected method "exponential" or "smooth"',
+                got=self.method,
+                do=suggest_name(self.method, _METHODS) or "Name one of them",
+            )
         super().__post_init__()
         if self.accuracy.target is not None and self.method == "smooth":
             raise InvalidRequest("Smooth sensitivity bounds no error beforehand", do="Pass epsilon=")
@@ -276,7 +287,7 @@ class Quantile(TreeQuery):
     def _tree_probabilities(self) -> tuple[Fraction, ...]:
         return (Fraction(self.share),)
 
-    def _plan_public(self, dataset: Dataset, context: PlanContext) -> Plan:  # type: ignore[override]
+    def _plan_public(self, dataset: Dataset, context: PlanContext) -> Plan:
         """Plan a reading of the tree for an error in the value, else a pick."""
         return super()._plan_public(dataset, context) if self.within is not None else self._plan_pick(dataset)
 
@@ -304,6 +315,8 @@ class Quantile(TreeQuery):
             asked.check_price(level)
         mechanism = _METHODS[self.method](level / parts, bounds, probability=share)
         exponential = self.method == "exponential"
+        if isinstance(mechanism, SmoothQuantile):
+            _warn_of_smooth(mechanism, sensitivity, dataset.rows if dataset.adjacency.public_size else None)
         error = None
         if isinstance(mechanism, ExponentialQuantile):
             error = float(mechanism.rank_error(sensitivity, failure))
@@ -325,6 +338,33 @@ class Quantile(TreeQuery):
             citations=("Smi11, Algorithm 2",) if exponential else ("NRS07, Claim 3.3",),
             clamp=clamp,
         )
+
+
+def _rows_for_exponential(smooth: SmoothQuantile, sensitivity: Sensitivity) -> int:
+    """Return from how many rows on the exponential mechanism has the smaller mean error (docs/proofs/smooth-sensitivity.md).
+
+    >>> _rows_for_exponential(SmoothQuantile(1, LatticeBounds(0, 1 << 20)), Sensitivity(1))
+    38
+    """
+    share, noise, width = smooth.probability, smooth.noise, smooth.bounds.width
+    picked = ExponentialQuantile(smooth.epsilon, smooth.bounds, share).rate(sensitivity) * share.denominator
+    decay = noise.smoothness / float(sensitivity.amount)
+    ranks = math.log(max(width / float(noise.steepness), 1.0)) / (float(picked) - decay)
+    # A quarter more than where the two meet for rows at one point, the best case of smooth sensitivity.
+    return math.ceil(1.25 * ranks / float(min(share, 1 - share)))
+
+
+def _warn_of_smooth(smooth: SmoothQuantile, sensitivity: Sensitivity, rows: int | None) -> None:
+    """Warn where the exponential mechanism is better. Only public facts decide: epsilon, bounds, and rows where public."""
+    enough = _rows_for_exponential(smooth, sensitivity)
+    if smooth.epsilon >= _EVEN * sensitivity.amount or (rows is not None and rows < enough):
+        return
+    warnings.warn(
+        f"From {enough} rows on, the exponential mechanism is more accurate than smooth sensitivity at this epsilon and "
+        "within these bounds. Leave out method= to use it.",
+        UserWarning,
+        stacklevel=2,
+    )
 
 
 @statistic

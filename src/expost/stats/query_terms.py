@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, TypeVar, dataclass_transform
@@ -20,9 +20,10 @@ from expost.core import (
 from expost.core.rational import rational
 from expost.data import Expression
 
-__all__ = ["AskedAccuracy", "Column", "Level", "QueryPlan", "describe_plan", "read_list", "statistic"]
+__all__ = ["AskedAccuracy", "Column", "KeyColumns", "Level", "QueryPlan", "describe_plan", "read_list", "statistic"]
 
 Column = str | Expression
+KeyColumns = Column | Sequence[Column]
 Level = float | Fraction | None
 
 Q = TypeVar("Q")
@@ -123,8 +124,8 @@ class AskedAccuracy:
             )
 
 
-def read_list(values: Any, name: str, *, do: str) -> tuple[Any, ...]:
+def read_list(values: Any, name: str, *, do: str, kind: str = "a list") -> tuple[Any, ...]:
     """Return the entries of a list that a caller passed, or raise ``InvalidRequest`` if it is not a list."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
-        raise InvalidRequest(f"Expected {name} to be a list", got=values, do=do)
+        raise InvalidRequest(f"Expected {name} to be {kind}", got=values, do=do)
     return tuple(values)

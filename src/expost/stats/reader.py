@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.accuracy.interval import noise_radius
-from expost.accuracy.weighted_noise import laplace_sum_radius
+from expost.accuracy.weighted_noise import laplace_sum_radius, lower_radius
 from expost.core import Measure, Target
 from expost.data import Clamp
 
@@ -38,7 +38,6 @@ CLEAR_OF_NOISE = 20.0
 
 _MEAN_PART = 0.1  # of a variance's level: for the error of the mean, which counts squared
 _REFINEMENTS = 3  # of an interval whose radius depends on the exact answer: each one uses the interval before
-_HALVINGS = 24  # the upper end of the bracket is returned, so what remains of it only widens intervals
 
 
 @dataclass(frozen=True)
@@ -202,9 +201,12 @@ class TotalReader:
 
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> CellReading:
         """Return value and interval of each cell, by the exact tail of the noise."""
+        return self.read_within(noisy, noise_radius(level, scale))
+
+    def read_within(self, noisy: NDArray[Any], radius: float) -> CellReading:
+        """Return value and interval of each cell whose noise is within a radius, in lattice units."""
         unit = float(self.unit)
-        value = noisy[0].astype(np.float64) * unit
-        radius = noise_radius(level, scale) * unit + float(self.slack)
+        value, radius = noisy[0].astype(np.float64) * unit, radius * unit + float(self.slack)
         ends = (np.clip(end, self.least, self.most) for end in (value, value - radius, value + radius))
         return CellReading(*ends)
 
@@ -349,14 +351,16 @@ def weighted_radius(share: Floats, scale: float, level: float) -> Floats:
     wide, narrow = scale * (1 - small), scale * small
     near = narrow > wide * (1 - 1e-6)
     below = np.where(near, wide / 2, np.maximum(narrow, wide * 1e-9))  # a wider second noise only widens the radius
-    low, high = np.zeros_like(small), np.full_like(small, 2 * scale * np.log(2 / level))
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        apart = (wide**2 * np.exp(-middle / wide) - below**2 * np.exp(-middle / below)) / (wide**2 - below**2)
-        equal = (1 + middle / (2 * wide)) * np.exp(-middle / wide) * (1 + 1e-5)
-        enough = np.where(near, equal, apart) <= level
-        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-    return high + 1
+    squares = wide**2, below**2
+
+    def tail(radius: Floats) -> tuple[Floats, Floats]:
+        first, second = np.exp(-radius / wide), np.exp(-radius / below)
+        difference = squares[0] - squares[1]
+        apart = (squares[0] * first - squares[1] * second) / difference, (wide * first - below * second) / difference
+        even = (1 + radius / (2 * wide)) * first, (1 + radius / wide) * first / (2 * wide)
+        return np.where(near, even[0] * (1 + 1e-5), apart[0]), np.where(near, even[1], apart[1])
+
+    return lower_radius(np.full_like(small, 2 * scale * np.log(2 / level)), tail, level) + 1
 
 
 # Variances -----------------------------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ Floats = NDArray[np.float64]
 _RESERVE = Fraction(1, 20)  # of the failure probability: for the intervals of cells that miss the target
 _LEAST_RESERVED, _MOST_RESERVED = Fraction(1, 128), Fraction(1, 4)  # of the share, for the rounding to the grid
 _LOWER_END = 3.0  # noise scales by which a group may be smaller than the pilot shows
+_WIDE_SHARE = Fraction(1, 2)  # shares above it are compared with it where groups are tiny
 _HOPELESS = 4.6  # noise scales: a cell out of reach by this much is given up (wrongly in 1 %, no promise depends on it)
 
 
@@ -72,14 +73,36 @@ class RelativeClimb:
 
         Nothing is read above what ``stages`` has reserved; where no more can be, the climb ends.
         """
+        found = self._spare_rounding(sensitivity)._climb_cells(release, sensitivity, cells, bits, stages)
         if not self.slack:
-            return self._climb_cells(release, sensitivity, cells, bits, stages)
-        # What is accepted at a rung is at least a noise scale over the share, and the scale is least at the cap.
-        part = Fraction(5, 4) * self.slack / self.unit * self.cap / sensitivity
-        lowered = _three_digits(self.share * (1 - min(max(part, _LEAST_RESERVED), _MOST_RESERVED)))
-        found = replace(self, share=lowered)._climb_cells(release, sensitivity, cells, bits, stages)
+            return found
         reached = found.reading.largest_error(relative=True) <= float(self.share) * (1 + 1e-12)
         return replace(found, met=found.met & reached)
+
+    def forecast(self, sizes: Floats, sensitivity: Fraction) -> Fraction | None:
+        """Return what a climb of answers of these sizes costs if no noise misleads it; None if the cap is too low."""
+        climb, cap, pilot = self._spare_rounding(sensitivity), self.cap, Fraction(0)
+        failure, levels = climb.certified_failure, [climb.certified_failure]
+        if len(sizes) > 1:
+            most, cap = split_cap(self.cap)
+            rate = predicted_rate(sizes, float(climb.share), float(failure))
+            ladder = relative_ladder(sensitivity, most)
+            pilot = ladder[min(ladder.first_at_least(Fraction(rate) * PILOT_SHARE * sensitivity), len(ladder) - 1)]
+            lower = np.maximum(sizes - _LOWER_END * float(sensitivity / pilot), 0.0)
+            parts = failure_parts(lower, float(climb.share), float(failure))
+            levels = [parts.level(cell, failure) for cell in range(len(sizes))]
+        ladder = relative_ladder(sensitivity, min(cap, Fraction(HIGHEST_LEVEL)))
+        rules = [relative_rule(climb.share, level, signed=self.signed) for level in levels]
+        accepted = sizes >= StoppingTable.of(rules, ladder, sensitivity).least
+        return pilot + ladder[int(accepted.argmax(axis=0).max())] if accepted.any(axis=0).all() else None
+
+    def _spare_rounding(self, sensitivity: Fraction) -> RelativeClimb:
+        """Return the climb to a little less than the share, which leaves room for the rounding of the integers."""
+        if not self.slack:
+            return self
+        # What is accepted at a rung is at least a noise scale over the share, and the scale is least at the cap.
+        part = Fraction(5, 4) * self.slack / self.unit * self.cap / sensitivity
+        return replace(self, share=_three_digits(self.share * (1 - min(max(part, _LEAST_RESERVED), _MOST_RESERVED))))
 
     def _climb_cells(
         self,
@@ -90,15 +113,15 @@ class RelativeClimb:
         stages: HoldStages | None,
     ) -> ClimbResult:
         """Climb all cells as if integers were the answers."""
-        paid, pilot_cost, cap = release.paid, Fraction(0), self.cap
+        paid, pilot_cost, cap, share = release.paid, Fraction(0), self.cap, self.share
         if release.failure_parts is None:
             release.failure_parts = (self.certified_failure / cells,) * cells
             if cells > 1 and release.sealed is not None:
                 most, cap = split_cap(self.cap)
-                pilot_cost, release.failure_parts = self._release_pilot(release.sealed, cells, most, cap, bits)
+                pilot_cost, share, release.failure_parts = self._release_pilot(release.sealed, cells, most, cap, bits)
         path = release.extend_path(relative_ladder(sensitivity, cap, above=paid), bits)
         levels = self.scale_parts(release.failure_parts)
-        rules = [relative_rule(self.share, level, signed=self.signed) for level in levels]
+        rules = [relative_rule(share, level, signed=self.signed) for level in levels]
         table = StoppingTable.of(rules, path.ladder, sensitivity)
         rungs = self.rungs_to_check(release, path.ladder, sensitivity, cap, rules[0])
         gate = RungGate(stages, release.rung_costs(pilot_cost))
@@ -122,6 +145,21 @@ class RelativeClimb:
             shown = zip(path.ladder, values[: top + 1, 0], table.radii[: top + 1, 0], strict=False)
             steps = tuple(Step(e, float(v) * unit, float(v - r) * unit, float(v + r) * unit) for e, v, r in shown)
         return ClimbResult(reading, rung, met, path.ladder, steps, pilot_cost=pilot_cost, paid=paid)
+
+    def _choose_share(self, least: float, sensitivity: Fraction, cap: Fraction) -> Fraction:
+        """Return the share to climb to: the one asked for, or a stricter one that the smallest group reaches earlier.
+
+        A group of a few rows is within a wide share only once its noise is zero, and then a stricter rule, whose radii
+        are fewer noise scales, accepts at a lower rung. Given the pilot the choice is a constant.
+        """
+        if self.share <= _WIDE_SHARE:
+            return self.share
+        ladder = relative_ladder(sensitivity, min(cap, Fraction(HIGHEST_LEVEL)))
+        shares, level = (self.share, _WIDE_SHARE), self.certified_failure
+        rules = [relative_rule(share, level, signed=self.signed) for share in shares]
+        table = StoppingTable.of(rules, ladder, sensitivity)
+        own, stricter = (np.append(table.least[:, column] <= least, True).argmax() for column in (0, 1))
+        return _WIDE_SHARE if stricter < own else self.share
 
     def rungs_to_check(
         self, release: GradualRelease, ladder: Ladder, sensitivity: Fraction, cap: Fraction, rule: RelativeRule
@@ -152,11 +190,12 @@ class RelativeClimb:
 
     def _release_pilot(
         self, sealed: Sealed, cells: int, most: Fraction, cap: Fraction, bits: BitSource | None
-    ) -> tuple[Fraction, tuple[Fraction, ...]]:
-        """Return the pilot's price and each cell's part of the failure probability."""
+    ) -> tuple[Fraction, Fraction, tuple[Fraction, ...]]:
+        """Return the pilot's price, the share to climb to, and each cell's part of the failure probability."""
         sensitivity = Fraction(sealed.sensitivity.amount)
         ladder = relative_ladder(sensitivity, most)
-        rule = relative_rule(self.share, self.certified_failure, signed=self.signed)
+        # What is out of reach is only guessed, so the rule of a single rung does, which needs no calibration.
+        rule = RelativeRule(float(self.share), float(self.certified_failure), signed=self.signed)
         noisy = rule.sizes(DiscreteLaplacePath(sealed, ladder, bits=bits).block(0, len(ladder)).astype(np.float64))
         noisy = np.maximum(noisy, 0.0)
         share, failure, pilot_share = float(self.share), float(self.certified_failure), float(PILOT_SHARE)
@@ -172,15 +211,17 @@ class RelativeClimb:
             if last or predicted_rate(guess, share, failure) * pilot_share * scale <= 1:
                 # A group of a few rows may look larger by the pilot's noise, and a part that is too small is what
                 # costs most, so parts are sized by the lower end.
-                parts = failure_parts(np.maximum(guess - _LOWER_END * scale, 0.0), share, failure)
-                return level, tuple(parts.level(cell, self.certified_failure) for cell in range(cells))
+                lower = np.maximum(guess - _LOWER_END * scale, 0.0)
+                chosen = self._choose_share(float(lower.min()), sensitivity, cap)
+                parts = failure_parts(lower, float(chosen), failure)
+                return level, chosen, tuple(parts.level(cell, self.certified_failure) for cell in range(cells))
         raise AssertionError("a ladder has a last rung")
 
     def _read_met(self, noisy: NDArray[Any], radii: NDArray[np.int64], rules: list[RelativeRule]) -> tuple[Floats, ...]:
         """Return value, low and high of cells that reached the target."""
         rule = rules[0]  # the released value depends on the share alone
         size = rule.value(np.abs(noisy), radii).astype(np.float64)
-        sign, share, unit = np.where(noisy < 0, -1.0, 1.0), float(self.share), float(self.unit)
+        sign, share, unit = np.where(noisy < 0, -1.0, 1.0), rule.share, float(self.unit)
         ends = np.ceil(size / (1 + share) - 1e-9), np.floor(size / (1 - share) + 1e-9)
         low, high = np.minimum(sign * ends[0], sign * ends[1]), np.maximum(sign * ends[0], sign * ends[1])
         slack = float(self.slack)

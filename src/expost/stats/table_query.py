@@ -11,7 +11,7 @@ from typing import Any
 
 from expost.core import InvalidRequest, Plan, PlanContext, Target
 from expost.data import Dataset, Expression
-from expost.data.axis import Axis, Categories
+from expost.data.axis import Axis, Categories, KeyTuples
 from expost.stats.private_bounds import PrivatelyBounded
 from expost.stats.private_keys import ByPrivateKeys, PrivateKeys, private_keys_in
 from expost.stats.query_terms import AskedAccuracy, Level, describe_plan, read_list, statistic
@@ -52,7 +52,11 @@ class TableQuery(ABC):
 
     def __post_init__(self) -> None:
         if self.by is not None and not isinstance(self.by, str | Expression | Categories | PrivateKeys):
-            object.__setattr__(self, "by", read_list(self.by, "by", do='Pass "city" or ["city", "job"]'))
+            object.__setattr__(
+                self,
+                "by",
+                read_list(self.by, "by", do='Pass "city" or ["city", "job"]', kind="a column or a list of columns"),
+            )
         if private_keys_in(self.by) and self.epsilon is None and self.max_epsilon is None:
             raise InvalidRequest("Expected a cap for a question by private keys", do="Pass max_epsilon=, or epsilon=")
         object.__setattr__(self, "accuracy", self._read_accuracy())
@@ -88,9 +92,7 @@ class TableQuery(ABC):
     def question(self) -> str:
         """Return the question in public words, such as ``"mean of age where pay > 3 by city"``."""
         where = "" if self.where is None else f" where {self.where}"
-        named = (
-            repr(key.expression).strip('"') if isinstance(key, Categories) else str(key) for key in self.group_keys
-        )
+        named = (", ".join(axis_names([key])) if isinstance(key, Categories) else str(key) for key in self.group_keys)
         return self.subject + where + (" by " + ", ".join(named) if self.group_keys else "")
 
     @property
@@ -120,11 +122,17 @@ class TableQuery(ABC):
 
 
 def axis_names(axes: Sequence[Axis]) -> tuple[str, ...]:
-    """Return the names of the groups' columns."""
-    return tuple(repr(axis.expression).strip('"') for axis in axes)
+    """Return the names of the groups' columns; keys of several columns have several."""
+    expressions = [
+        each
+        for axis in axes
+        for each in (axis.expression.parts() if isinstance(axis, KeyTuples) else [axis.expression])
+    ]
+    return tuple(repr(expression).strip('"') for expression in expressions)
 
 
 def group_labels(axes: Sequence[Axis]) -> list[Any]:
     """Return the label of each group; a tuple if there are several columns, one empty tuple if there are none."""
-    combined = list(itertools.product(*(axis.labels for axis in axes)))
-    return [label[0] for label in combined] if len(axes) == 1 else combined
+    labels = [axis.labels if isinstance(axis, KeyTuples) else [(label,) for label in axis.labels] for axis in axes]
+    combined = [tuple(itertools.chain(*parts)) for parts in itertools.product(*labels)]
+    return [label[0] for label in combined] if len(axis_names(axes)) == 1 else combined

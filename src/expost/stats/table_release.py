@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import importlib
 import itertools
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from fractions import Fraction
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from expost.core import MissingExtra, Release
+from expost.core import InvalidRequest, MissingExtra, Release
+from expost.core.argument import suggest_name
+from expost.core.estimate import Estimate
 from expost.core.release import draw_picture
+from expost.core.table_text import csv_text
+from expost.core.whole_file import write_text
 
 __all__ = ["AnswerRelease", "Group", "GroupRelease", "Groups", "HistogramRelease", "MatrixRelease", "TableRelease"]
 
@@ -30,6 +36,30 @@ class TableRelease(Release[T]):
     def to_arrow(self) -> pa.Table:
         """Return the release as an Arrow table."""
         raise NotImplementedError
+
+    def table_cells(self) -> tuple[list[str], list[list[Any]]]:
+        """Return the names and the rows of the table."""
+        table = self.to_arrow()
+        return table.column_names, [list(row.values()) for row in table.to_pylist()]
+
+    def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Return the table as CSV text, and write it to a file if one is named.
+
+        A text that a spreadsheet would take for a formula, such as a category ``=1+1``, gets an apostrophe in front.
+
+        Parameters
+        ----------
+        path : str or path, optional
+            The file to write.
+
+        Returns
+        -------
+        str
+        """
+        text = csv_text(*self.table_cells())
+        if path is not None:
+            write_text(Path(path), text)
+        return text
 
     def to_pandas(self) -> Any:
         """Return the table as a pandas frame."""
@@ -97,8 +127,8 @@ class Group:
         The released value, in the statistic's own units.
     low, high : float or None
         The ends of the interval, in the value's units. None if the statistic has no interval.
-    epsilon : Fraction
-        The privacy level at which the group was read.
+    epsilon : Fraction or None
+        The privacy level at which the group was read. None for Gaussian noise, which has no pure epsilon.
     met : bool
         Whether the group reached the target.
 
@@ -113,7 +143,7 @@ class Group:
     _: KW_ONLY
     low: float | None
     high: float | None
-    epsilon: Fraction
+    epsilon: Fraction | None
     met: bool
 
 
@@ -149,7 +179,7 @@ class Groups(Mapping[Any, Any]):
         labels: list[Any],
         numbers: NDArray[np.float64],
         *,
-        levels: list[Fraction],
+        levels: Sequence[Fraction | None],
         met: NDArray[np.bool_],
     ) -> Groups:
         """Build groups from arrays.
@@ -162,7 +192,7 @@ class Groups(Mapping[Any, Any]):
             One label per group.
         numbers : array of shape (3, groups)
             Values, lower ends and upper ends.
-        levels : list of Fraction
+        levels : sequence of Fraction or None
             The privacy level at which each group was read.
         met : array of bool
             Whether each group reached the target.
@@ -172,7 +202,11 @@ class Groups(Mapping[Any, Any]):
         return cls(columns, tuple(Group(t, v, low=a, high=b, epsilon=e, met=m) for t, v, a, b, e, m in rows))
 
     def __getitem__(self, label: Any) -> Any:
-        return self._index[label]
+        try:
+            return self._index[label]
+        except KeyError:
+            close = suggest_name(label, [str(row.label) for row in self.rows])
+            raise KeyError(f"{label!r} is not a group. {close or 'list(release.value) has all.'}") from None
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._index)
@@ -203,6 +237,8 @@ class GroupRelease(TableRelease[Groups]):
         Not used: every group has its own interval.
     climb : tuple of Step
         Empty: the climbs of groups are not drawn.
+    confidence : Fraction, optional
+        The probability with which the intervals of all groups hold at once.
 
     Examples
     --------
@@ -216,6 +252,23 @@ class GroupRelease(TableRelease[Groups]):
     def __repr__(self) -> str:
         warning = ", SIMULATION" if self.receipt.simulation else ""
         return f"GroupRelease({self.value!r}, {self.receipt.bill}{warning})"
+
+    def __getitem__(self, label: Any) -> Estimate:
+        """Return the number of one group with its interval, to compute with.
+
+        Parameters
+        ----------
+        label : object
+            The group's category; a tuple if there are several columns.
+        """
+        found = next((row for row in self.value.rows if row.label == label), None)
+        if found is None:
+            close = suggest_name(label, [str(row.label) for row in self.value.rows])
+            raise InvalidRequest(
+                "Expected the label of a group", got=label, do=close or "List them: list(release.value)"
+            )
+        ends = None if found.low is None or found.high is None else (found.low, found.high)
+        return self._make_estimate(found.value, ends, f"{self.receipt.question}: {label}")
 
     def to_arrow(self) -> pa.Table:
         """Return a table with the group columns, value, low, high, epsilon and met."""

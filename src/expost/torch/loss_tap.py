@@ -13,8 +13,8 @@ from expost.core import InvalidRequest
 
 __all__ = ["KnownLabels", "LossTap", "NetworkLoss"]
 
-NetworkLoss = Callable[[Tensor, Tensor], Tensor]
-"""Maps the model's outputs and the targets of a batch to one loss per row."""
+NetworkLoss = Callable[[Any, Tensor], Tensor]
+"""Maps the model's outputs and the targets of a batch to one loss per row, or several, of which the mean counts."""
 
 Observer = Callable[[Tensor, Tensor, Tensor], None]
 
@@ -36,22 +36,22 @@ class LossTap:
         self._loss = loss
         self._observer: Observer | None = None
 
-    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def __call__(self, outputs: Any, targets: Tensor) -> Tensor:
         losses = self.row_losses(outputs, targets)
-        self.show_rows(outputs.detach(), targets, losses.detach())
+        self.show_rows(outputs, targets, losses)
         return losses
 
-    def row_losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the losses without showing them."""
+    def row_losses(self, outputs: Any, targets: Tensor) -> Tensor:
+        """Return the losses without showing them; of several losses of a row, as of an image's pixels, the mean."""
         losses = self._loss(outputs, targets)
-        if losses.shape != outputs.shape[:1]:
+        if losses.dim() == 0 or len(losses) != len(targets):
             raise InvalidRequest("Expected one loss per row", do='Pass a loss without reduction: reduction="none"')
-        return losses
+        return losses if losses.dim() == 1 else losses.flatten(1).mean(1)
 
-    def show_rows(self, outputs: Tensor, targets: Tensor, losses: Tensor) -> None:
+    def show_rows(self, outputs: Any, targets: Tensor, losses: Tensor) -> None:
         """Show outputs, targets and losses to the observer, if there is one."""
         if self._observer is not None:
-            self._observer(outputs, targets, losses)
+            self._observer(outputs.detach(), targets, losses.detach())
 
     def output_errors(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the derivatives of the rows' losses by their outputs.
@@ -100,7 +100,7 @@ class KnownLabels:
         return self._loss
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        if targets.is_floating_point() or targets.dim() != 1:
+        if targets.is_floating_point() or targets.dim() != outputs.dim() - 1:
             return self._loss(outputs, targets)
         # The same operations whether or not there is such a row: a shortcut would show in the running time.
         known = (targets >= 0) & (targets < outputs.shape[1])

@@ -43,7 +43,8 @@ class MappedGradients(ClippedRows):
             alone = pack_inputs([part[None] for part in row], inputs)
             outputs = call_model(lambda *given, **named: functional_call(self._model, weights, given, named), alone)
             losses = self._loss.row_losses(outputs, target[None])
-            return losses.sum(), (outputs[0], losses[0])
+            # An observer needs the outputs of classifiers, which are tensors.
+            return losses.sum(), ((outputs if isinstance(outputs, Tensor) else losses)[0], losses[0])
 
         # Attention by plain products, and no notice about operations that are mapped slowly.
         mapped: Callable[..., Any] = vmap(grad(row_loss, has_aux=True), in_dims=(None, 0, 0), randomness="different")
@@ -51,17 +52,17 @@ class MappedGradients(ClippedRows):
             warnings.simplefilter("ignore")
             with _given_starts(self._model), sdpa_kernel(SDPBackend.MATH):
                 found, (outputs, losses) = mapped(trained, input_parts(inputs), targets)
-        self._loss.show_rows(outputs.detach(), targets, losses.detach())
+        self._loss.show_rows(outputs, targets, losses)
         # Tied weights have one name here, the first, as they are one parameter of the model.
         return [
-            RowsPart(place, found[name].detach().flatten(1)[counted])
+            RowsPart(place, found[name].detach().reshape(len(targets), -1)[counted])
             for name, place in zip(trained, self._places.values(), strict=True)
         ]
 
 
 @contextmanager
 def _given_starts(model: nn.Module) -> Iterator[None]:
-    """Pass recurrent layers their first state, zeros, during this context: they write to the one that they make."""
+    """Pass recurrent layers a first state of each row's own during this context: they write to it."""
     layers = [module for module in model.modules() if isinstance(module, nn.RNNBase)]
     handles = [module.register_forward_pre_hook(_add_start, with_kwargs=True) for module in layers]
     try:
@@ -74,8 +75,8 @@ def _given_starts(model: nn.Module) -> Iterator[None]:
 
 
 def _add_start(module: Any, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """Return the arguments of a recurrent layer with a first state that belongs to each row."""
-    if len(given) != 1 or named or not isinstance(given[0], Tensor) or given[0].dim() != 3:
+    """Return the arguments of a recurrent layer with a first state that belongs to each row: zeros, or the one given."""
+    if len(given) not in (1, 2) or named or not isinstance(given[0], Tensor) or given[0].dim() != 3:
         return None
     first = given[0][:, 0] if module.batch_first else given[0][0]
     count = module.num_layers * (2 if module.bidirectional else 1)
@@ -85,5 +86,8 @@ def _add_start(module: Any, given: tuple[Any, ...], named: dict[str, Any]) -> An
         return zero.expand(-1, width).unsqueeze(0).expand(count, -1, -1).contiguous()
 
     if isinstance(module, nn.LSTM):
-        return (given[0], (start(module.proj_size or module.hidden_size), start(module.hidden_size))), named
-    return (given[0], start(module.hidden_size)), named
+        zeros = start(module.proj_size or module.hidden_size), start(module.hidden_size)
+        states = given[1] if len(given) == 2 and given[1] is not None else zeros
+        return (given[0], tuple(state + made for state, made in zip(states, zeros, strict=True))), named
+    state = start(module.hidden_size)
+    return (given[0], state if len(given) == 1 or given[1] is None else state + given[1]), named

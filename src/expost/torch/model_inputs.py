@@ -66,7 +66,7 @@ def map_inputs(change: Callable[..., Tensor], *inputs: ModelInputs) -> ModelInpu
 
 
 def call_model(model: Callable[..., Any], inputs: ModelInputs) -> Any:
-    """Return the outputs of a model for a batch; of a result with ``logits``, those.
+    """Return the outputs of a model for a batch; of an object or a mapping with ``logits``, those.
 
     >>> call_model(lambda left, right: left - right, SeveralInputs((torch.ones(1), torch.ones(1)), ("left", "right")))
     tensor([0.])
@@ -77,6 +77,8 @@ def call_model(model: Callable[..., Any], inputs: ModelInputs) -> Any:
         outputs = model(*inputs.parts)
     else:
         outputs = model(**dict(zip(inputs.names, inputs.parts, strict=True)))
+    if isinstance(outputs, Mapping):
+        return outputs.get("logits", outputs)
     return outputs if isinstance(outputs, Tensor) else getattr(outputs, "logits", outputs)
 
 

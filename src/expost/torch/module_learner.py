@@ -25,7 +25,7 @@ from expost.torch.loss_tap import LossTap, NetworkLoss
 from expost.torch.model_inputs import call_model, input_parts, map_inputs
 from expost.torch.network_defaults import replay_scheduler
 from expost.torch.network_rows import Batch, NetworkRows
-from expost.torch.network_trial import find_example, find_gradients, frozen_norms
+from expost.torch.network_trial import find_example, find_gradients, frozen_layers
 from expost.torch.person_batches import PersonBatches, PersonIds
 from expost.torch.row_gradients import ClippedRows, lattice_unit
 
@@ -66,7 +66,8 @@ class ModuleProblem:
         empty = rows.empty_batch()
         inputs, targets = map_inputs(self.convert_values, empty[0]), self.convert_targets(empty[1])
         example, outputs = find_example(self.worker, tap, inputs, targets)
-        has_classes = targets.dim() == 1 and not targets.is_floating_point() and outputs.dim() == 2
+        labelled = targets.dim() == 1 and not targets.is_floating_point()
+        has_classes = labelled and isinstance(outputs, Tensor) and outputs.dim() == 2
 
         def fill_block(part: Tensor) -> Tensor:
             return part.repeat(_BLOCK, *[1] * (part.dim() - 1))[:_BLOCK]
@@ -92,7 +93,7 @@ class ModuleProblem:
         return self._copy[0]
 
     def set_training(self) -> None:
-        """Put the worker into training mode, but for batch normalizations that were given frozen."""
+        """Put the worker into training mode, but for layers that were given frozen."""
         worker, still = self._copy
         worker.train()
         for module in still:
@@ -100,19 +101,23 @@ class ModuleProblem:
 
     @cached_property
     def _copy(self) -> tuple[nn.Module, list[nn.Module]]:
-        """Make the worker, and find its frozen batch normalizations while it is in the modes it was given in.
+        """Make the worker, and find its frozen layers while it is in the modes it was given in.
 
         An index that an embedding does not have is clamped to its first or last entry: PyTorch would raise, and so
-        reveal that such a row exists.
+        reveal that such a row exists. Gradients are dense, because noise is.
         """
         try:
             worker = copy.deepcopy(self.model)
         except Exception:
-            raise InvalidRequest("Expected a model that can be copied", do="Try copy.deepcopy(model)") from None
+            raise InvalidRequest(
+                "Expected a model that can be copied",
+                do="Try copy.deepcopy(model). Use nn.utils.parametrizations.weight_norm, not nn.utils.weight_norm",
+            ) from None
         for module in worker.modules():
             if isinstance(module, nn.Embedding | nn.EmbeddingBag):
                 module.register_forward_pre_hook(_clamp_indices)
-        return worker, frozen_norms(worker)
+                module.sparse = False
+        return worker, frozen_layers(worker)
 
     def begin_training(self) -> None:
         """Copy the model's weights to the worker: nothing of an earlier training is left in them."""

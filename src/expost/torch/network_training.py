@@ -96,7 +96,8 @@ def train(
     """Train a model in place and release it with a receipt.
 
     Give exactly one of ``score``, ``epsilon`` and ``noise_multiplier``, or ``score`` with ``noise_multiplier``. Rows must
-    be independent in the model: batch normalization is refused unless it is frozen. That is checked on synthetic rows.
+    be independent in the model: batch normalization is refused unless it is in evaluation mode, which freezes its
+    statistics. That is checked on synthetic rows.
     Batch size, number of steps, clip and learning rate follow from public numbers where they are not given.
 
     Parameters
@@ -113,7 +114,8 @@ def train(
     noise_multiplier : float, optional
         Train with this noise, in units of the clip.
     loss : callable, optional
-        Maps outputs and targets of a batch to one loss per row. Default: cross-entropy.
+        Maps outputs and targets of a batch to one loss per row; of several losses per row the mean counts. Default:
+        cross-entropy.
     clip : float, optional
         The largest Euclidean norm of a row's gradient. Default: 0.1; 1 with an optimizer or a learning rate of your own.
     optimizer : callable, optional
@@ -139,7 +141,7 @@ def train(
         of persons, and a score is the mean over persons of their shares of correct rows. Rows without an id are left out.
         Default: each row is one person.
     max_rows_per_unit : int, optional
-        How many rows of a person are kept, with ``unit``. Default: all.
+        How many rows of a person are kept, with ``unit``. Default: all, up to 2^20.
     account : str, optional
         The account that pays. Default: ``"dataset:table"``.
     progress : bool, default False
@@ -359,12 +361,26 @@ def _check_module(model: Any) -> None:
     """Raise ``InvalidRequest`` for a model that cannot be trained."""
     if not isinstance(model, nn.Module):
         raise InvalidRequest("Expected a torch.nn.Module", got=type(model).__name__, do="Pass a model")
+    for name, part in model.named_modules():
+        if isinstance(part, torch.jit.ScriptModule) or hasattr(part, "_orig_mod"):
+            raise InvalidRequest(
+                f"Expected a plain torch.nn.Module; {f'layer {name!r}' if name else 'the model'} is compiled",
+                got=type(part).__name__,
+                do="Pass the model without torch.compile or torch.jit, and compile the release",
+            )
     if any(nn.parameter.is_lazy(part) for part in (*model.parameters(), *model.buffers())):
         raise InvalidRequest(
             "Expected a model whose layers have their sizes", do="Run a lazy model once on synthetic rows"
         )
     if not any(part.requires_grad for part in model.parameters()):
         raise InvalidRequest("Expected a model with weights to train", do="Set requires_grad on some of them")
+    for name, weights in model.named_parameters():
+        if weights.requires_grad and weights.is_complex():
+            raise InvalidRequest(
+                "Expected real weights to train",
+                got=f"complex ones in {name!r}",
+                do="Hold real and imaginary parts as two parameters, or freeze them",
+            )
     if not all(bool(part.isfinite().all()) for part in model.parameters()):
         raise InvalidRequest("Expected finite weights", do="Initialize the model again")
 
@@ -386,9 +402,12 @@ def _check_optimizer(problem: ModuleProblem, steps: int) -> None:
         made = make_stand_in(problem)
         if isinstance(made, torch.optim.Optimizer):
             made.step()  # some need more than gradients
-    except Exception:
+    except Exception as error:
+        # Shown in full: stand-ins for the weights have their shapes, and nothing of the rows.
         raise InvalidRequest(
-            "Expected optimizer to make an optimizer of a list of parameters", do=_OPTIMIZER_HINT
+            "Expected an optimizer that takes these parameters and steps by their gradients alone",
+            got=f"{type(error).__name__}: {error}",
+            do=_OPTIMIZER_HINT,
         ) from None
     if not isinstance(made, torch.optim.Optimizer):
         raise InvalidRequest(

@@ -19,7 +19,7 @@ from expost.torch.mapped_gradients import MappedGradients
 from expost.torch.model_inputs import ModelInputs, call_model, input_parts, map_inputs, pack_inputs
 from expost.torch.row_gradients import ClippedRows, SampledGradients, SummedLayers
 
-__all__ = ["KeptState", "find_example", "find_gradients", "frozen_norms", "kept_state", "same_state"]
+__all__ = ["KeptState", "find_example", "find_gradients", "frozen_layers", "kept_state", "same_state"]
 
 _ROWS = 8  # of an example: enough that they are in no order that a model might bring them into
 _TOLERANCE = 1e-3  # of comparisons: far above rounding, far below what mixing rows does
@@ -34,7 +34,7 @@ _DEEPEST = 6
 
 def find_example(
     model: nn.Module, loss: NetworkLoss, inputs: ModelInputs, targets: Tensor
-) -> tuple[tuple[ModelInputs, Tensor], Tensor]:
+) -> tuple[tuple[ModelInputs, Tensor], Any]:
     """Return a synthetic batch that the model and the loss accept, and the model's outputs; rows differ if possible.
 
     ``inputs`` and ``targets`` are empty batches. Equal rows would hide that a model mixes them. Integers are tried as
@@ -46,21 +46,26 @@ def find_example(
     ([0, 1, 0, 1, 0, 1, 0, 1], (8, 3))
     """
     made = product(*(_synthetic_batches(part, wide=True) for part in input_parts(inputs)))
+    misfit = "the model has nothing to try"
     # In evaluation mode: modules that remember rows in training must not remember these.
-    with _switch_mode(model, training=False):
+    with _switch_mode(model, training=False), trace_layers(model) as trace:
         for parts, labels in islice(product(made, _synthetic_batches(targets)), _MOST_TRIES):
             synthetic = pack_inputs(parts, inputs), labels
             try:
                 with torch.no_grad():
                     outputs = call_model(model, synthetic[0])
+                    misfit = f"the loss does not take the model's outputs ({type(outputs).__name__}) and these targets"
                     loss(outputs, synthetic[1])
             except InvalidRequest:
                 raise
             except Exception:
+                if trace.running:
+                    misfit = f"{describe_layer(model, trace.running[-1].layer)} does not take these inputs"
+                    trace.running.clear()
                 continue
             return synthetic, outputs
     raise InvalidRequest(
-        "Expected a model, a loss and rows that fit together: shapes, types, and a loss for each row",
+        f"Expected a model, a loss and rows that fit together: shapes, types, and a loss for each row; {misfit}",
         do="Try the loss of the model on a synthetic batch first",
     )
 
@@ -107,8 +112,7 @@ def find_gradients(model: nn.Module, loss: NetworkLoss, example: tuple[ModelInpu
         if changed:
             raise InvalidRequest(
                 f"Expected a model that keeps nothing of the rows it sees; {_name_number(model, changed[0])} changes with them",
-                do="Leave spectral normalization and running statistics out, or freeze that layer:"
-                " layer.eval() and layer.requires_grad_(False)",
+                do="Leave spectral normalization and running statistics out, or freeze that layer: layer.eval()",
             )
         for training in (True, False):
             with _switch_mode(model, training=training):
@@ -130,13 +134,12 @@ def find_gradients(model: nn.Module, loss: NetworkLoss, example: tuple[ModelInpu
 
 def _check_layers(model: nn.Module) -> None:
     """Raise ``InvalidRequest`` for layers that are known to mix rows, or to change with them."""
-    frozen = frozen_norms(model)
+    frozen = frozen_layers(model)
     for module in model.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and module not in frozen:
             raise InvalidRequest(
                 f"Expected a model whose rows are independent; {describe_layer(model, module)} mixes those of a batch",
-                do="Replace batch normalization by nn.GroupNorm or nn.LayerNorm, or keep what it has learned:"
-                " layer.eval() and layer.requires_grad_(False)",
+                do="Replace batch normalization by nn.GroupNorm or nn.LayerNorm, or keep its statistics: layer.eval()",
             )
         if getattr(module, "max_norm", None) is not None:
             # Entries are rescaled when they are read: that depends on rows, without any noise.
@@ -147,20 +150,19 @@ def _check_layers(model: nn.Module) -> None:
             )
 
 
-def frozen_norms(model: nn.Module) -> list[nn.Module]:
-    """Return the batch normalizations that stay as they are: in evaluation mode, with statistics, and not trained.
+def frozen_layers(model: nn.Module) -> list[nn.Module]:
+    """Return the layers whose buffers stay as they are: layers with buffers that were given in evaluation mode.
 
-    >>> model = nn.Sequential(nn.BatchNorm1d(2), nn.BatchNorm1d(2).eval().requires_grad_(False))
-    >>> frozen_norms(model) == [model[1]]
+    Such a layer, batch normalization with statistics for one, is a fixed function of its weights, which may be trained.
+
+    >>> model = nn.Sequential(nn.BatchNorm1d(2), nn.BatchNorm1d(2).eval())
+    >>> frozen_layers(model) == [model[1]]
     True
     """
     return [
         module
         for module in model.modules()
-        if isinstance(module, nn.modules.batchnorm._BatchNorm)
-        and not module.training
-        and module.running_mean is not None
-        and not any(part.requires_grad for part in module.parameters())
+        if not module.training and [*module.buffers(recurse=False)] and not [*module.children()]
     ]
 
 
@@ -335,7 +337,7 @@ def _repeat_rows(example: Tensor) -> Tensor:
 @contextmanager
 def _switch_mode(model: nn.Module, *, training: bool) -> Iterator[None]:
     """Put the model in training or evaluation mode, with dropout alone switched off, during this context."""
-    modes, still = [(module, module.training) for module in model.modules()], frozen_norms(model)
+    modes, still = [(module, module.training) for module in model.modules()], frozen_layers(model)
     # Attention and recurrent layers drop out by a number of their own.
     shares = [(module, module.dropout) for module, _ in modes if isinstance(module, nn.MultiheadAttention | nn.RNNBase)]
     model.train(training)

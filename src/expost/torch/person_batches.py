@@ -12,16 +12,15 @@ from torch import Tensor
 
 from expost.core import InvalidRequest, SingleOwner
 from expost.core.argument import check_unmasked
-from expost.data.bounding import Atoms, Limits, bound_contributions, run_starts
+from expost.data.bounding import run_starts
 from expost.data.canonical_cell import Kind
 from expost.data.row_identity import Names
 from expost.data.row_source import typed_column
 from expost.data.unit_identity import exact_words, widen_words
+from expost.data.unit_share import MOST_ROWS_PER_UNIT, RowsOfUnits, UnitShares
 from expost.data.untyped_table import lists_to_table
 
 __all__ = ["PersonBatches", "PersonIds", "PersonRowsTaken"]
-
-_WEIGHT_DIGITS = 20  # binary digits of a row's weight: exact in single precision
 
 
 @dataclass(frozen=True, repr=False)
@@ -41,8 +40,13 @@ class PersonIds:
     @classmethod
     def read(cls, ids: Any, most: Any = None) -> PersonIds:
         """Read ids: an array or tensor of whole numbers or texts, an Arrow array, a polars or pandas column."""
-        if most is not None and (isinstance(most, bool) or not isinstance(most, int | np.integer) or most < 1):
-            raise InvalidRequest("Expected max_rows_per_unit to be a whole number from 1", got=most, do="Pass 10")
+        whole = isinstance(most, int | np.integer) and not isinstance(most, bool)
+        if most is not None and not (whole and 1 <= most <= MOST_ROWS_PER_UNIT):
+            raise InvalidRequest(
+                f"Expected max_rows_per_unit to be a whole number from 1 to {MOST_ROWS_PER_UNIT}",
+                got=most,
+                do="Pass 10",
+            )
         check_unmasked(ids)
         name = getattr(ids, "name", None)
         column = typed_column(ids)
@@ -89,9 +93,9 @@ class PersonRowsTaken(NamedTuple):
 class PersonBatches(SingleOwner):
     """Which rows belong to which person.
 
-    A person keeps at most ``ids.most`` rows, chosen by keyed hashes of their content, so by that person's own rows alone
-    (docs/proofs/contribution-bounding.md). The k rows kept weigh floor(2^20 / k) / 2^20 each: weights add up to 1 at most,
-    and so a weighted sum of clipped gradients is no longer than the clip (docs/proofs/sgd-torch.md, Persons).
+    Rows are chosen and weighed by ``UnitShares``: a person keeps at most ``ids.most`` rows, by that person's own rows
+    alone, and their weights add up to 1 at most (docs/proofs/unit-weights.md). So a weighted sum of a person's clipped
+    gradients is no longer than the clip (docs/proofs/sgd-torch.md, Persons).
 
     >>> people = PersonBatches(PersonIds.read(np.array([7, 8, 7])), None, b"secret")
     >>> len(people), sorted(people.take_persons(np.arange(2)).weights.tolist())
@@ -104,18 +108,15 @@ class PersonBatches(SingleOwner):
         """Sort rows by person. ``names`` are hashes of the rows' contents under a secret, needed if rows are chosen."""
         super().__init__()
         words, known = exact_words(ids.column, secret)
-        places = np.flatnonzero(known)
+        content = np.zeros(len(known), np.uint64) if names is None else np.frombuffer(names.tobytes(), np.uint64)[::2]
+        rows = RowsOfUnits(words, known, content)
+        shares = UnitShares([rows], most=MOST_ROWS_PER_UNIT if ids.most is None else ids.most, secret=secret)
+        weights = shares.start_pass().next_weights(rows)
+        places = np.flatnonzero(weights)
         words = [word[places] for word in words]
-        if ids.most is not None:
-            assert names is not None
-            content = np.frombuffer(names.tobytes(), np.uint64)[::2]
-            # The cell of a row is its place; its content decides its priority, and equal rows are exchangeable.
-            atoms = Atoms(words, places, np.zeros((0, len(places)), np.int64))
-            kept = bound_contributions(atoms, Limits(rows=ids.most), secret, lambda cells: content[cells])
-            places, words = kept.cell, kept.words
         order = np.lexsort((places, *words))
         starts = run_starts(*(word[order] for word in words))
-        self._rows = places[order]
+        self._rows, self._weights = places[order], weights[places[order]]
         self._starts = np.flatnonzero(starts)
         self._counts = np.diff(np.append(self._starts, len(order)))
         # What names a person: its words in halves, which floats hold exactly.
@@ -132,9 +133,8 @@ class PersonBatches(SingleOwner):
         counts = self._counts[persons]
         owners = np.repeat(np.arange(len(persons)), counts)
         before = np.cumsum(counts) - counts
-        rows = self._rows[np.repeat(self._starts[persons] - before, counts) + np.arange(len(owners))]
-        whole = 1 << _WEIGHT_DIGITS
-        return PersonRowsTaken(rows, ((whole // np.maximum(counts, 1)) / whole).astype(np.float32)[owners], owners)
+        taken = np.repeat(self._starts[persons] - before, counts) + np.arange(len(owners))
+        return PersonRowsTaken(self._rows[taken], self._weights[taken], owners)
 
     def sum_shares(self, persons: NDArray[np.intp], right: NDArray[np.bool_], span: int) -> int:
         """Return the sum over persons of floor(span * share of right rows); ``right`` is in the order of the rows taken.

@@ -144,7 +144,7 @@ class SampledGradients(ClippedRows):
             hooked = self._wrapper(self._model, batch_first=True, loss_reduction="sum")
             try:
                 torch.autograd.backward(self._loss(call_model(hooked, inputs), targets).sum())
-                found = [parameter.grad_sample.flatten(1) for parameter in self._parameters]  # type: ignore[attr-defined]
+                found = [part.grad_sample.reshape(len(targets), -1) for part in self._parameters]  # type: ignore[attr-defined]
             finally:
                 hooked._close()
         self._model.zero_grad(set_to_none=True)

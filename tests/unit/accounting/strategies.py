@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from expost.accounting import (
     DiscreteGaussianEvent,
     ExPostEvent,
+    Mixture,
     Parallel,
     PoissonSampled,
     PrivacyEvent,
@@ -63,6 +64,9 @@ def of_kind(
     if kind in SPECIAL:
         return SPECIAL[kind]
     nested = st.deferred(leaves) if inner is None else inner
+    if kind is Mixture:
+        share = decimals(0, 20, 20)
+        return st.builds(lambda one, two, part: Mixture((one, two), (part, 1 - part)), nested, nested, share)
     if kind is SampledWithoutReplacement:
         return st.builds(kind, st.integers(1, 50), st.just(1000), nested)
     hints = typing.get_type_hints(kind)
@@ -91,7 +95,7 @@ def leaves() -> st.SearchStrategy[PrivacyEvent]:
 
 def trees(*, parallel: bool = True) -> st.SearchStrategy[PrivacyEvent]:
     """Random trees under add/remove adjacency."""
-    kinds = [Sequence, Repeat, PoissonSampled, *([Parallel] if parallel else [])]
+    kinds = [Sequence, Repeat, PoissonSampled, Mixture, *([Parallel] if parallel else [])]
     base = st.one_of(leaves(), ex_post())
     return st.recursive(base, lambda inner: st.one_of([of_kind(kind, inner) for kind in kinds]), max_leaves=5)
 
@@ -105,6 +109,8 @@ def noisier(event: PrivacyEvent) -> PrivacyEvent:
             changes[name] = value * Fraction(11, 10)
         elif name in SMALLER_IS_SAFER and isinstance(value, Fraction):
             changes[name] = value * Fraction(9, 10)
+        elif name == "probabilities":
+            changes[name] = value
         elif name == "curve":
             changes[name] = tuple((order, cost * Fraction(9, 10)) for order, cost in value)
         elif isinstance(value, PrivacyEvent):

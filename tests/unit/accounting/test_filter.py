@@ -162,8 +162,10 @@ def test_what_a_currency_cannot_price_is_refused_with_its_name() -> None:
 
 
 def test_the_adjacency_is_part_of_a_filter() -> None:
-    with pytest.raises(InvalidRequest, match="add-remove"):
-        PureFilter(1, adjacency="replace-one").admits(PoissonSampled(0.1, PureEvent(1)))
+    sampled = PoissonSampled(0.1, PureEvent(1))
+    assert PureFilter(1, adjacency="replace-one").admits(sampled)
+    assert not PureFilter(0.99, adjacency="replace-one").admits(sampled)
+    assert PureFilter(0.2).admits(sampled)
     with pytest.raises(InvalidRequest, match="replace-one"):
         PureFilter(1).admits(SampledWithoutReplacement(1, 10, PureEvent(1)))
 

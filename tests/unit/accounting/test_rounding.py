@@ -85,6 +85,8 @@ CALLS: dict[str, tuple[Any, dict[str, Any]]] = {
     "DiscreteLaplaceEvent": (accounting.DiscreteLaplaceEvent, {"scale": 2, "sensitivity": 1}),
     "DiscreteGaussianEvent": (accounting.DiscreteGaussianEvent, {"scale": 2, "sensitivity": 1, "dimension": 1}),
     "ExponentialEvent": (accounting.ExponentialEvent, {"epsilon": 0.1}),
+    "PermuteAndFlipEvent": (accounting.PermuteAndFlipEvent, {"epsilon": 0.1}),
+    "Mixture": (accounting.Mixture, {"events": (STEP, STEP), "probabilities": (0.5, 0.5)}),
     "ExPostEvent": (accounting.ExPostEvent, {"loss": 0.1, "cap": 1}),
     "ExPostEvent.promise": (accounting.ExPostEvent.promise, {"cap": 1}),
     "PoissonSampled": (accounting.PoissonSampled, {"rate": 0.1, "event": STEP}),

@@ -7,6 +7,7 @@ import pytest
 from expost.accounting import (
     ExPostEvent,
     GaussianEvent,
+    Mixture,
     Parallel,
     PoissonSampled,
     PureEvent,
@@ -14,7 +15,7 @@ from expost.accounting import (
     SampledWithoutReplacement,
     Sequence,
 )
-from expost.accounting.scenario import Scenario, check_adjacency, list_scenarios
+from expost.accounting.scenario import Scenario, event_under, list_scenarios
 from expost.core import Adjacency, InvalidRequest
 
 A, B = PureEvent(1), GaussianEvent(2)
@@ -94,19 +95,29 @@ def test_too_many_alternatives_are_refused() -> None:
 @pytest.mark.parametrize(
     ("event", "right"),
     [
-        (PoissonSampled(0.1, A), Adjacency.ADD_REMOVE),
         (SampledWithoutReplacement(1, 10, A), Adjacency.REPLACE_ONE),
-        (Sequence([Repeat(PoissonSampled(0.1, A), 2)]), Adjacency.ADD_REMOVE),
+        (Mixture([A, SampledWithoutReplacement(1, 10, A)], [0.5, 0.5]), Adjacency.REPLACE_ONE),
+        (Sequence([Repeat(Parallel([A]), 2)]), Adjacency.ADD_REMOVE),
         (Parallel([A]), Adjacency.ADD_REMOVE),
     ],
 )
 def test_the_two_adjacencies_are_kept_apart(event: Sequence, right: Adjacency) -> None:
-    check_adjacency(event, right)
+    assert event_under(event, right) is event
     wrong = Adjacency.REPLACE_ONE if right is Adjacency.ADD_REMOVE else Adjacency.ADD_REMOVE
 
     with pytest.raises(InvalidRequest, match="Expected"):
-        check_adjacency(event, wrong)
+        event_under(event, wrong)
 
 
 def test_fixed_parts_are_fine_under_replacement() -> None:
-    check_adjacency(Parallel([A, B], fixed_parts=True), Adjacency.REPLACE_ONE)
+    event = Parallel([A, B], fixed_parts=True)
+
+    assert event_under(event, Adjacency.REPLACE_ONE) is event
+
+
+def test_a_poisson_sample_is_a_mixture_under_replacement_and_stays_itself_otherwise() -> None:
+    event = Sequence([Repeat(PoissonSampled(0.1, A), 2)])
+
+    assert event_under(event, Adjacency.ADD_REMOVE) is event
+    mixed = Mixture([A, Sequence()], [0.1, 0.9])
+    assert event_under(event, Adjacency.REPLACE_ONE) == Sequence([Repeat(mixed, 2)])

@@ -18,6 +18,7 @@ from expost.accuracy.interval import (
     miss_probability,
     noise_radius,
     noise_tail,
+    parts_for_rates,
     relative_ladder,
     relative_rule,
 )
@@ -233,3 +234,16 @@ def test_where_a_climb_begins_does_not_depend_on_the_cap(sensitivity: int) -> No
     assert longest[0] < Fraction(11, 10**9)
     assert float(relative_ladder(Fraction(1), Fraction(1, 10**7))[0]) < 1.1e-11  # a tiny cap has rungs below it too
     assert relative_ladder(Fraction(2**45), Fraction(1))[0] > Fraction(2**45, 2**57)  # noise that fits in 64 bits
+
+
+@pytest.mark.parametrize("cells", [2, 5, 300])
+def test_parts_by_rates_add_up_to_at_most_one_and_lower_the_common_rate(cells: int) -> None:
+    rates, failure = np.random.default_rng(cells).exponential(size=cells) + 0.01, 0.05
+
+    parts = parts_for_rates(rates, failure).parts
+
+    assert parts.sum() <= 1 + 1e-12 and (parts > 0).all()
+    assert (np.diff(parts[np.argsort(rates)]) >= 0).all()
+    # A cell needs a rate about proportional to log(2 / level): the highest need falls.
+    needs = rates * np.log(2 / (failure * parts)) / np.log(2 * cells / failure)
+    assert needs.max() < rates.max()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from expost.accuracy.weighted_noise import continuous_radius, laplace_sum_radius
+from expost.accuracy.weighted_noise import continuous_radius, laplace_sum_radius, lower_radius
 
 
 def draw_noise(rng: np.random.Generator, scale: float, size: tuple[int, ...]) -> np.ndarray:
@@ -58,3 +58,17 @@ def test_tiny_levels_fall_back_to_a_bound_that_floats_can_keep(level: float) -> 
     best = ((-20 * np.log1p(-(multiplier**2)) + np.log(2 / level)) / multiplier).min()
 
     assert np.log(1 / level) < radius <= best * 1.01
+
+
+@pytest.mark.parametrize("level", [0.3, 0.01, 1e-9])
+def test_radii_are_lowered_to_the_root_of_the_tail_and_not_below_it(level: float) -> None:
+    scales = np.array([0.2, 1.0, 50.0])
+
+    def tail(radius: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        parts = (1 + radius / (2 * scales)) * np.exp(-radius / scales)  # of the sum of two noises of one scale
+        return parts, (1 + radius / scales) * np.exp(-radius / scales) / (2 * scales)
+
+    radius = lower_radius(2 * scales * np.log(2 / level), tail, level)
+
+    assert (tail(radius)[0] <= level).all()
+    assert (tail(radius * (1 - 1e-4))[0] > level).all()

@@ -12,6 +12,8 @@ WAYS = {
     "the same, `equal_spread": ALIKE,
     "Kendall's": "Kendall's",
     "Pearson's": "Pearson's",
+    "Mann-Whitney": "Mann-Whitney",
+    "Kruskal-Wallis": "Kruskal-Wallis",
 }
 
 

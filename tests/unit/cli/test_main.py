@@ -51,10 +51,12 @@ def test_a_missed_target_shows_the_answer_that_was_paid_for(tmp_path) -> None:
 
 
 def test_a_sentence_for_python_comes_with_the_options_of_the_command_line(tmp_path) -> None:
-    (tmp_path / "people.csv").write_text("city\nRome\n")
+    (tmp_path / "people.csv").write_text("city,age\nRome,1\n")
     source = str(tmp_path / "people.csv")
 
     assert "--budget 1" in expost("query", source, "count", "--epsilon", "1").stderr
+    words = ("mean", "city", "--bounds", "age=0:1", "--epsilon", "1", "--budget", "1")
+    assert "--type COLUMN=real" in expost("query", source, *words).stderr
     assert "--categories" in expost("query", source, "count", "--by", "city", "--epsilon", "1", "--budget", "1").stderr
 
 

@@ -1,5 +1,7 @@
 import datetime
 import json
+import subprocess
+import sys
 from fractions import Fraction
 
 import pandas
@@ -38,6 +40,21 @@ def run(folder, command: str, *words: str, ledger: str):
         ["quantile", "hour", "0.9", "--bounds", "hour=0:24", "--epsilon", "1"],
         ["covariance", "hour", "distance", "--bounds", "hour=0:24", "--bounds", "distance=0:5000", "--epsilon", "1"],
         ["median", "arr_delay", "--bounds", "arr_delay=-60:300", "--epsilon", "1"],
+        [
+            "mean",
+            "hour",
+            "--weight",
+            "distance",
+            "--bounds",
+            "hour=0:24",
+            "--bounds",
+            "distance=0:5000",
+            "--epsilon",
+            "1",
+        ],
+        ["cumulative", "hour", "--bins", "4", "--bounds", "hour=0:24", "--within", "900"],
+        ["moving", "hour", "2", "--bins", "4", "--bounds", "hour=0:24", "--epsilon", "1"],
+        ["count", "--epsilon", "1", "--by", "bin(hour, 4)", "--bounds", "hour=0:24", "--where", "carrier like 'A%'"],
         ["quantiles", "hour", "--share", "0.1", "--share", "0.9", "--bounds", "hour=0:24", "--epsilon", "1"],
     ],
 )
@@ -62,6 +79,18 @@ def test_a_word_that_is_no_number_is_named(folder, words: list[str], sentence: s
         run(folder, "query", *words, "--epsilon", "1", "--budget", "100", ledger="words.ledger")
 
 
+def test_rows_are_counted_by_periods_of_a_time_range(tmp_path) -> None:
+    moments = [datetime.datetime(2013, 1, 1) + datetime.timedelta(days=day) for day in range(365)]
+    pyarrow.parquet.write_table(pyarrow.table({"when": moments * 20}), tmp_path / "flights.parquet")
+    words = ["count", "--by", "date_trunc('quarter', when)", "--epsilon", "5", "--budget", "9", "--json"]
+
+    found = json.loads(run(tmp_path, "query", *words, "--bounds", "when=2013-01-01:2013-12-31", ledger="l").output)
+
+    assert [row["value"] for row in found["value"]] == pytest.approx([1800, 1820, 1840, 1840], abs=20)
+    with pytest.raises(expost.InvalidRequest, match="range of the time"):
+        run(tmp_path, "query", *words, ledger="l")
+
+
 def test_people_get_the_value_and_the_receipt(folder) -> None:
     result = run(folder, "query", "count", "--within", "100", "--budget", "1", ledger="people.ledger")
 
@@ -83,6 +112,10 @@ def test_private_keys_are_asked_for(folder) -> None:
     found = json.loads(run(folder, "query", *words, "--json", ledger="keys.ledger").output)
 
     assert found["value"] == ["EWR", "JFK", "LGA"]
+    pairs = json.loads(
+        run(folder, "query", "private-keys", "origin", "carrier", *words[2:], "--json", ledger="keys.ledger").output
+    )
+    assert ["EWR", "AA"] in pairs["value"]
     price = json.loads(run(folder, "price", *words, "--json", ledger="keys.ledger").output)
     assert price["worst_case"]["epsilon"] == "5"
     with pytest.raises(expost.InvalidRequest, match="confidence"):  # it has no interval
@@ -488,3 +521,79 @@ def test_a_picture_that_cannot_be_drawn_does_not_call_a_paid_answer_free(folder,
     assert result.exit_code == 2 and "question  count of rows" in result.output
     assert "no picture: Expected a file that can be written" in result.output
     assert "nothing spent" not in result.output
+
+
+def test_a_misspelt_statistic_opens_no_account(folder) -> None:
+    with pytest.raises(expost.InvalidRequest, match="Did you mean 'count'"):
+        run(folder, "query", "cuont", "--within", "100", "--budget", "1", ledger="misspelt.ledger")
+
+    assert not (folder / "misspelt.ledger").exists()
+
+
+def test_an_interval_without_limits_is_valid_json(folder) -> None:
+    words = ["ratio", "hour", "distance", "--bounds", "hour=0:24", "--bounds", "distance=0:5000", "--epsilon", "1e-6"]
+    result = run(folder, "query", *words, "--budget", "100", "--json", ledger="many.ledger")
+
+    assert json.loads(result.output, parse_constant=pytest.fail)["interval"] == [None, None]
+
+
+def test_a_question_imports_neither_pandas_nor_scipy(folder) -> None:
+    words = ["query", str(folder / "flights.parquet"), "count", "--within", "100", "--budget", "5"]
+    program = (
+        "import sys\n"
+        f"sys.argv = ['expost', *{[*words, '--ledger', str(folder / 'lean.ledger')]!r}]\n"
+        "from expost.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "print([name for name in ('pandas', 'scipy.special', 'scipy.optimize', 'sklearn') if name in sys.modules])\n"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert found.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_format_of_a_text_file_is_declared_by_options(tmp_path) -> None:
+    (tmp_path / "people.csv").write_bytes(
+        "größe;wann\n1,5;31/12/2023\n2,5;01/01/2024\n-9;01/01/2024\n".encode("latin-1")
+    )
+    words = ["query", str(tmp_path / "people.csv"), "count", "--where", '"größe" >= 1.5 and year(wann) = 2024']
+    words += ["--separator", ";", "--decimal", ",", "--encoding", "latin-1", "--missing", "-9", "--type", "größe=real"]
+    words += ["--type", "wann=time:%d/%m/%Y", "--epsilon", "40", "--budget", "100", "--json"]
+    assert json.loads(CliRunner().invoke(app, words, catch_exceptions=False).output)["value"] == 1
+
+    (tmp_path / "fixed.txt").write_text(" 7Rome\n41Oslo\n", encoding="utf-8")
+    words = ["query", str(tmp_path / "fixed.txt"), "count", "--where", "age > 40", "--type", "age=integer"]
+    words += ["--width", "age=2", "--width", "city=4", "--epsilon", "40", "--budget", "100", "--json"]
+    assert json.loads(CliRunner().invoke(app, words, catch_exceptions=False).output)["value"] == 1
+
+    for option in (["--width", "age"], ["--width", "age=x"], ["--type", "age"]):
+        with pytest.raises(expost.InvalidRequest, match="Expected --"):
+            CliRunner().invoke(app, [*words[:6], *option], catch_exceptions=False)
+
+
+def test_a_template_of_a_csv_file_has_guessed_types(tmp_path) -> None:
+    (tmp_path / "people.csv").write_text("age,city,day\n41,Rome,2023-01-01\nNA,Oslo,\n", encoding="utf-8")
+
+    CliRunner().invoke(app, ["describe", "init", str(tmp_path / "people.csv")], catch_exceptions=False)
+
+    text = (tmp_path / "people.toml").read_text()
+    assert '"age" = "integer"' in text and '"city" = "text"' in text and '"day" = "time"' in text
+
+
+def test_limits_on_rows_per_group_are_options_and_facts_of_a_description(tmp_path) -> None:
+    rows = {"id": [1] * 9 + [2] * 3, "city": ["a"] * 6 + ["b"] * 6}
+    pyarrow.parquet.write_table(pyarrow.table(rows), tmp_path / "visits.parquet")
+    lines = [
+        'source = "visits.parquet"',
+        "[unit]",
+        'column = "id"',
+        "max_groups_per_unit = 2",
+        "max_rows_per_group = 2",
+    ]
+    (tmp_path / "visits.toml").write_text("\n".join([*lines, "[categories]", 'city = ["a", "b"]']))
+    words = ["query", str(tmp_path / "visits.parquet"), "count", "--by", "city", "--epsilon", "90", "--budget", "900"]
+
+    for option, expected in ([], [2, 4]), (["--max-rows-per-group", "1"], [1, 2]):
+        ledger = ["--ledger", str(tmp_path / f"{len(option)}.ledger")]
+        result = CliRunner().invoke(app, [*words, *option, *ledger, "--json"], catch_exceptions=False)
+        shown = json.loads(result.output[result.output.index("{") :])["value"]
+        assert [each["value"] for each in shown] == expected

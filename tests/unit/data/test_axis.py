@@ -104,3 +104,17 @@ def test_dates_and_moments_of_any_time_zone_are_categories_side_by_side() -> Non
     assert Categories.of(col("t"), listed).codes(batch, {}).tolist() == [2, 1, 0]
     with pytest.raises(InvalidRequest):  # the same moment twice
         Categories.of(col("t"), [*listed, datetime.datetime(2020, 1, 3)])
+
+
+@pytest.mark.parametrize("listed", [["b", "a"], ["b", None, "a"], ["zz"]])
+def test_texts_in_a_dictionary_have_the_places_of_plain_texts(listed) -> None:
+    plain = pa.array([b"a", b"b", None, b"c", b"\xff", b"a"] * 50, pa.binary()).view(pa.string())
+    axis = Categories.of(col("x"), listed)
+    indices = pa.array([0, 1, None, 2, 3, 0, 4], pa.int8())
+    words = pa.array([b"a", b"b", b"c", b"\xff", None], pa.binary()).view(pa.string())
+
+    encoded = pa.record_batch({"x": plain.dictionary_encode()})
+    assert axis.codes(encoded, {}).tolist() == axis.codes(pa.record_batch({"x": plain}), {}).tolist()
+    with_null = pa.record_batch({"x": pa.DictionaryArray.from_arrays(indices, words)})
+    decoded = pa.record_batch({"x": words.take(indices)})
+    assert axis.codes(with_null, {}).tolist() == axis.codes(decoded, {}).tolist()

@@ -34,6 +34,7 @@ LIMITS = st.builds(
     groups=st.none() | st.integers(1, 3),
     rows=st.none() | st.integers(1, 5),
     once=st.booleans(),
+    rows_per_group=st.none() | st.integers(1, 3),
 )
 
 
@@ -52,6 +53,7 @@ def test_limits_hold_and_order_does_not_matter(table, limits, shuffler) -> None:
         assert limits.rows is None or len(mine) <= limits.rows
         assert limits.groups is None or len({row[1] for row in mine}) <= limits.groups
         assert not limits.once or len(mine) == len({row[1] for row in mine})
+        assert limits.rows_per_group is None or max(Counter(row[1] for row in mine).values()) <= limits.rows_per_group
 
 
 @settings(max_examples=60)
@@ -104,9 +106,10 @@ def test_rows_are_drawn_uniformly_even_where_some_are_equal() -> None:
 
 def test_subsets_of_rows_and_of_groups_are_equally_likely() -> None:
     table = [(1, cell, 0) for cell in range(5)]
+    within = [(1, 0, value) for value in range(5)]
 
-    for limits in (Limits(rows=2), Limits(groups=2)):
-        found = _chosen(limits, table, 2500)
+    for some, limits in ((table, Limits(rows=2)), (table, Limits(groups=2)), (within, Limits(rows_per_group=2))):
+        found = _chosen(limits, some, 2500)
         assert len(found) == 10
         assert scipy_stats.chisquare(list(found.values())).pvalue > 1e-6
 
@@ -164,7 +167,8 @@ def test_text_words_spread_evenly() -> None:
 def test_units_and_groups_that_agree_in_their_first_digits_are_told_apart(monkeypatch) -> None:
     rng = np.random.default_rng(9)
     units, cells, values = rng.integers(0, 300, 6000), rng.integers(0, 40, 6000), rng.integers(0, 5, 6000)
-    for limits in (Limits(groups=3, rows=4), Limits(groups=2, once=True), Limits(rows=5, once=True)):
+    every = Limits(groups=3, rows=4, rows_per_group=2)
+    for limits in (every, Limits(groups=3, rows=4), Limits(groups=2, once=True), Limits(rows=5, once=True)):
         table = atoms(units, cells, np.zeros(6000) if limits.once else values)
         expected = rows(bound_contributions(table, limits, b"secret"))
         for digits in (2, 61):  # hardly a digit for the groups, hardly one for the units
@@ -186,7 +190,21 @@ def test_an_id_keeps_the_same_rows_however_wide_its_column_is(width) -> None:
     )
 
 
-@pytest.mark.parametrize("limits", [Limits(rows=3), Limits(groups=2), Limits(groups=2, rows=3)])
+def test_rows_beyond_the_total_are_drawn_uniformly_from_those_that_groups_keep() -> None:
+    # Two rows of each of three groups are kept, then three of these six: each group keeps one row on average.
+    table = [(1, cell, value) for cell in range(3) for value in range(4)]
+    found = _chosen(Limits(rows=3, rows_per_group=2), table, 2000)
+    rows_of = Counter(row for kept, times in found.items() for row in kept for _ in range(times))
+
+    assert all(len(kept) == 3 for kept in found)
+    assert scipy_stats.chisquare(list(rows_of.values())).pvalue > 1e-6 and len(rows_of) == 12
+    together = sum(times for kept, times in found.items() if len({cell for _, cell, _ in kept}) == 3)
+    assert scipy_stats.binomtest(together, 2000, 8 / 20).pvalue > 1e-6  # 2 * 2 * 2 of the 20 triples of six rows
+
+
+@pytest.mark.parametrize(
+    "limits", [Limits(rows=3), Limits(groups=2), Limits(groups=2, rows=3), Limits(rows=4, rows_per_group=2)]
+)
 def test_contents_that_share_a_hash_are_chosen_by_the_units_own_rows(limits: Limits) -> None:
     """All groups get one word: what is left to decide is decided by contents, not by where a sort left the rows."""
     rng = np.random.default_rng(3)

@@ -14,7 +14,8 @@ from expost.core import InvalidRequest
 from expost.data import Schema, col
 from expost.data.axis import Categories
 from expost.data.canonical_cell import Kind
-from expost.data.evaluation import Numbers, Truths, evaluate
+from expost.data.cell_values import Numbers, Truths
+from expost.data.evaluation import evaluate
 from expost.data.expression import Expression, Lookup
 from expost.data.sql_expression import parse_sql
 from expost.data.table_schema import check_filter, kind_of

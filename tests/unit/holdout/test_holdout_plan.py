@@ -1,12 +1,14 @@
+import itertools
 import math
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
-from expost.core import InvalidRequest
+from expost.core import BudgetExceeded, InvalidRequest, epsilon
 from expost.holdout import affordable_hits, plan_holdout, rows_needed, tolerance_reached
 from expost.holdout.holdout_plan import HoldoutPlan, analysed_level, improved_level
+from expost.holdout.holdout_session import plan_within_budget
 from expost.holdout.holdout_size import (
     approximate_epsilon,
     published_bounds,
@@ -29,10 +31,33 @@ def test_sizing_and_its_reverse_agree(variant):
 
 
 def test_the_improved_variant_carries_more_answers():
-    analysed = affordable_hits(100_000, tolerance=0.1, **COMMON)
+    analysed = affordable_hits(100_000, tolerance=0.1, variant="analysed", **COMMON)
     improved = affordable_hits(100_000, tolerance=0.1, variant="improved", **COMMON)
 
     assert improved > 5 * analysed > 0
+
+
+@pytest.mark.parametrize("allowed", [0.1, 1, 4])
+@pytest.mark.parametrize("tolerance", [0.02, 0.1, 0.4])
+def test_within_one_epsilon_the_default_carries_no_fewer_answers_than_the_published_variant(tolerance, allowed):
+    """docs/decisions/0013-improved-holdout-by-default.md."""
+    carried = 0
+    for rows, queries, failure in itertools.product((10_000, 100_000, 1_000_000), (1, 100, 10_000), (0.001, 0.5)):
+        terms = {"tolerance": tolerance, "failure_probability": failure, "max_queries": queries}
+        try:
+            published = plan_within_budget(rows, epsilon(allowed), variant="analysed", **terms)
+        except (InvalidRequest, BudgetExceeded):
+            continue
+        chosen = plan_within_budget(rows, epsilon(allowed), **terms)
+
+        assert chosen.variant == "improved"
+        assert chosen.guarantee.epsilon <= allowed
+        assert chosen.max_hits >= published.max_hits
+        assert chosen.hit_epsilon < published.hit_epsilon
+        assert chosen.threshold_epsilon < published.threshold_epsilon
+        carried += 1
+
+    assert carried
 
 
 def test_the_promise_is_the_tightest_certificate_and_keeps_the_tolerance():
@@ -44,7 +69,7 @@ def test_the_promise_is_the_tightest_certificate_and_keeps_the_tolerance():
 
 
 def test_the_whole_session_costs_what_lemma_3_2_says():
-    plan = plan_holdout(200_000, tolerance=0.15, max_hits=3, **COMMON)
+    plan = plan_holdout(200_000, tolerance=0.15, max_hits=3, variant="analysed", **COMMON)
     sigma = plan.level.answer_scale
 
     assert plan.guarantee.epsilon == 3 * 2 / (sigma * 200_000)
@@ -113,7 +138,9 @@ def test_the_approximate_guarantee_is_the_least_of_the_three_known(variant, rows
 
 
 def test_one_hit_of_the_analysed_variant_costs_what_the_lemma_says():
-    plan = plan_holdout(2_000_000, tolerance=0.3, failure_probability=0.05, max_queries=50, max_hits=7)
+    plan = plan_holdout(
+        2_000_000, tolerance=0.3, failure_probability=0.05, max_queries=50, max_hits=7, variant="analysed"
+    )
     sigma = plan.level.answer_scale
 
     # LeeNotes, Lemma 3.2(1): 2 B / (sigma n); the zCDP form of its 2 B steps of 1/(sigma n) each is B / (sigma n)^2.

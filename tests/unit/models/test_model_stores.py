@@ -1,15 +1,18 @@
 """pickle, joblib and skops load what was saved, and predict the same bits."""
 
+import datetime
 import importlib
 import io
 import pickle
 import re
 from fractions import Fraction
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import joblib
 import numpy as np
+import pandas
 import pytest
 
 import expost
@@ -38,6 +41,33 @@ MODELS: dict[str, Any] = {
         ],
         **SEED,
     ),
+}
+
+
+TABULAR = {"epsilon": 2.0, "columns": (-1, 1), **SEED}
+MODELS |= {
+    "Classifier": expost.Classifier(classes=[0, 1], report=["auc", "coefficients"], calibrate=True, **TABULAR),
+    "Classifier, pure": expost.Classifier(classes=[0, 1], delta=0, class_weight=None, select=2, **TABULAR),
+    "Classifier, balanced": expost.Classifier(classes=[0, 1, 2], class_weight="balanced", select=1, **TABULAR),
+    "Regressor": expost.Regressor(target_bounds=(0, 1), report=["coefficients"], **TABULAR),
+    "Regressor, moments": expost.Regressor(target_bounds=(0, 1), delta=0, method="moments", **TABULAR),
+}
+MIXED = pandas.DataFrame(
+    {
+        "age": np.random.default_rng(1).uniform(0, 90, 3000),
+        "city": pandas.Series(np.random.default_rng(2).choice(["Rome", "Oslo"], 3000), dtype="string"),
+        "since": pandas.date_range("2024-01-01", periods=3000, freq="h"),
+        "member": np.arange(3000) % 3 == 0,
+        "id": np.arange(3000) // 2,
+    }
+)
+MIXED["old"] = np.where(MIXED["age"] > 40, "yes", "no")
+DECLARED = {
+    "age": (0, 90),
+    "city": "private",
+    "since": (datetime.date(2024, 1, 1), datetime.date(2024, 12, 31)),
+    "member": "boolean",
+    "old": ["no", "yes"],
 }
 
 
@@ -91,6 +121,31 @@ def test_a_stored_model_predicts_the_same_bits(name: str, store: Any) -> None:
     assert isinstance(again.receipt_, Receipt)
     assert again.receipt_ == model.receipt_
     assert again.get_params(deep=False).keys() == model.get_params(deep=False).keys()
+
+
+def by_file(model: Any) -> Any:
+    with TemporaryDirectory() as folder:
+        expost.save_model(model, f"{folder}/model.json")
+        return expost.load_model(f"{folder}/model.json")
+
+
+@pytest.mark.parametrize("store", [by_pickle, by_joblib, by_skops, by_file], ids=lambda store: store.__name__)
+@pytest.mark.parametrize("select", [None, 2])
+def test_a_stored_model_of_a_mixed_table_is_the_same_with_its_card(store: Any, select: int | None) -> None:
+    if store is by_skops:
+        pytest.importorskip("skops")
+    model = expost.Classifier(
+        **{"columns": DECLARED, "epsilon": 4.0, "select": select, "unit": "id", "max_rows_per_unit": 2, **SEED}
+    ).fit(MIXED, target="old")
+
+    again = store(model)
+
+    assert outputs(again, MIXED) == outputs(model, MIXED) != b""
+    assert again.card().to_dict() == model.card().to_dict()
+    assert again.selected_columns_ == model.selected_columns_
+    assert list(again.feature_names_in_) == list(model.feature_names_in_) == ["age", "city", "since", "member"]
+    lines = dict(again.card().sections[0].lines)
+    assert "age: (0, 90)" in lines["declared columns"] and lines["classes"] == "(no, yes)"
 
 
 def test_a_file_can_name_records_of_this_package_only() -> None:

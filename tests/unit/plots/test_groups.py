@@ -1,5 +1,6 @@
 """The picture of groups."""
 
+import datetime
 from fractions import Fraction
 
 import numpy as np
@@ -42,3 +43,20 @@ def test_a_matrix_is_drawn_entry_by_entry_beside_the_scale_of_its_colours() -> N
 
     assert [text.get_text() for text in matrix.texts][:2] == ["4\n± 1", "1\n± 1"]
     assert scale.get_ylabel() == "as a correlation"
+
+
+def test_counts_over_time_are_a_line_with_a_band_from_left_to_right() -> None:
+    days = [datetime.date(2024, 3, 1), datetime.date(2024, 1, 1), datetime.date(2024, 2, 1)]
+    rows = tuple(Group(day, 5.0, low=4.0, high=7.0, epsilon=Fraction(1), met=True) for day in days)
+    (axes,) = draw_groups(GroupRelease(Groups(("when",), rows), RECEIPT)).axes
+
+    assert list(axes.lines[0].get_xdata()) == sorted(days)
+    assert len(axes.collections) == 1 and axes.get_ylim()[0] == 0
+
+
+def test_an_interval_without_limits_has_no_bar() -> None:
+    lost = Group("Rome", 5.0, low=-np.inf, high=np.inf, epsilon=Fraction(1), met=True)
+    figure = draw_groups(GroupRelease(Groups(("city",), (lost,)), RECEIPT))
+
+    figure.canvas.draw()
+    assert np.isfinite(figure.axes[0].get_xlim()).all()

@@ -8,7 +8,7 @@ from expost.core import Adjacency, unseal
 from expost.data import Clamp, Dataset
 from expost.noise import SeededBits
 from expost.stats import Covariance, Mean, Quantiles, StandardDeviation, Variance
-from expost.stats.checkpoint_climb import checkpoint_parts
+from expost.stats.checkpoint_climb import _FIRST_PARTS, checkpoint_parts
 from expost.stats.reader import CentredMeanReader, DeviationReader, MeanReader, SquareMeanReader, VarianceReader
 
 
@@ -75,6 +75,24 @@ def test_noisy_numbers_that_no_rows_could_give_tell_nothing(reader) -> None:
 
 
 def test_the_parts_of_looks_add_up_to_at_most_one() -> None:
-    parts = checkpoint_parts(first=(0.6, 0.25))
+    parts = checkpoint_parts(first=_FIRST_PARTS)
 
     assert 0.99 < sum(next(parts) for _ in range(500)) <= 1
+
+
+def test_groups_of_different_sizes_cost_little_more_than_the_smallest_alone() -> None:
+    sizes = [6_000, 6_000, 6_000, 6_000, 6_000, 1_000]
+    site = np.repeat(np.arange(len(sizes)), sizes)
+    pay = np.clip(np.random.default_rng(3).gamma(2.0, 20.0, len(site)), 0, 200)
+    alone = pa.table({"pay": pay[site == 5]})
+    data = pa.table({"site": site, "pay": pay})
+    bounds, bills = {"pay": (0, 200)}, {}
+    grouped = Dataset(data, bounds=bounds, categories={"site": list(range(len(sizes)))})
+    for by, dataset in ((None, Dataset(alone, bounds=bounds)), ("site", grouped)):
+        plan = Mean("pay", within="5%", max_epsilon=50, by=by).plan(dataset)
+        found = [plan.climb(plan.measure(dataset), SeededBits(seed)).receipt for seed in range(24)]
+        assert all("groups not met" not in receipt.terms for receipt in found)
+        bills[by] = np.mean([receipt.epsilon for receipt in found])
+
+    # With an even split of the failure probability the ratio would be log(12 / 0.05) / log(2 / 0.05) = 1.5.
+    assert bills["site"] <= 1.25 * bills[None]

@@ -9,13 +9,12 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
+from tests.unit.torch.row_by_row import compare, table_of  # noqa: E402
 from torch import nn  # noqa: E402
 
 from expost.core import InvalidRequest  # noqa: E402
 from expost.torch.loss_tap import LossTap  # noqa: E402
 from expost.torch.model_inputs import SeveralInputs, call_model, input_parts  # noqa: E402
-from expost.torch.module_learner import ModuleProblem  # noqa: E402
-from expost.torch.network_rows import read_rows  # noqa: E402
 from expost.torch.network_training import _cross_entropy  # noqa: E402
 
 ROWS, WIDTH = 5, 8
@@ -108,6 +107,7 @@ BLOCKS: dict[str, Callable[[], nn.Module]] = {
     "group norm": lambda: Turned(nn.GroupNorm(2, WIDTH)),
     "instance norm": lambda: Turned(nn.InstanceNorm1d(WIDTH, affine=True)),
     "frozen batch norm": lambda: Turned(frozen_norm()),
+    "trained batch norm with frozen statistics": lambda: Turned(frozen_norm().requires_grad_(True)),
     "attention": Attention,
     "attention with dropout": lambda: Attention(dropout=0.0),
     "transformer": lambda: nn.TransformerEncoderLayer(WIDTH, 2, 12, dropout=0.0, batch_first=True, norm_first=True),
@@ -180,45 +180,6 @@ FAMILY = [
 ]
 
 
-def learner_of(model: nn.Module, inputs: Any, targets: Any) -> Any:
-    problem = ModuleProblem(
-        model, _cross_entropy, 1.0, lambda parts: torch.optim.SGD(parts, lr=0.1), 0.0, torch.device("cpu")
-    )
-    given = (
-        (dict(zip(inputs.names, inputs.parts, strict=True)) if inputs.names else inputs.parts)
-        if isinstance(inputs, SeveralInputs)
-        else inputs
-    )
-    return problem.table(read_rows((given, targets)))
-
-
-def row_by_row(model: nn.Module, inputs: Any, targets: Any) -> Any:
-    trained, found = [part for part in model.parameters() if part.requires_grad], []
-    for row in range(len(targets)):
-        loss = _cross_entropy(call_model(model, inputs[row : row + 1]), targets[row : row + 1]).sum()
-        parts = torch.autograd.grad(loss, trained, allow_unused=True)
-        flat = [torch.zeros_like(p) if g is None else g for p, g in zip(trained, parts, strict=True)]
-        found.append(torch.cat([part.reshape(-1) for part in flat]))
-    return torch.stack(found)
-
-
-def compare(model: nn.Module, inputs: Any, targets: Any) -> None:
-    plain = copy.deepcopy(model)
-    table = learner_of(model, inputs, targets)
-    table.problem.set_training()
-    frozen = [module for module in plain.modules() if isinstance(module, nn.BatchNorm1d)]
-    plain.train()
-    for module in frozen:
-        module.eval()
-    expected = row_by_row(plain, inputs, targets)
-
-    for row in range(len(targets)):
-        alone = torch.zeros(len(targets))
-        alone[row] = 1.0
-        ours = table.gradients.total(inputs, targets, 1e6, weights=alone)
-        assert float((ours - expected[row]).norm()) <= 1e-6 * float(expected[row].norm())
-
-
 @pytest.mark.parametrize(("names", "kind", "tied"), FAMILY, ids=lambda value: str(value))
 def test_gradients_of_a_row_are_those_of_autograd(names: str, kind: str, tied: bool) -> None:
     torch.manual_seed(0)
@@ -233,7 +194,7 @@ def test_the_entry_of_a_padding_index_is_not_trained() -> None:
     inputs, targets = batch("words")
     inputs[:, 0] = 2
 
-    total = learner_of(model, inputs, targets).gradients.total(inputs, targets, 1e6)
+    total = table_of(model, inputs, targets).gradients.total(inputs, targets, 1e6)
 
     words = total[: 7 * WIDTH].view(7, WIDTH)
     assert not words[2].any() and words[[0, 1, 3]].any()
@@ -258,7 +219,7 @@ def test_statistics_and_modes_of_a_frozen_normalisation_stay() -> None:
     model = Network("numbers", [frozen_norm_on_places()], False).double()
     norm = model.blocks[0].inner
     before = norm.running_mean.clone()
-    learner = learner_of(model, *batch("numbers")).learner(slice(None), None)
+    learner = table_of(model, *batch("numbers")).learner(slice(None), None)
     from fractions import Fraction
 
     import numpy as np
@@ -344,7 +305,6 @@ class Branching(nn.Module):
 
 REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "batch norm": (lambda: Turned(nn.BatchNorm1d(WIDTH)), r"layer 'blocks.1.inner' \(BatchNorm1d\).*nn.GroupNorm"),
-    "trained norm": (lambda: Turned(nn.BatchNorm1d(WIDTH).eval()), r"'blocks.1.inner' \(BatchNorm1d\).*requires_grad_"),
     "moving norm": (lambda: Turned(nn.BatchNorm1d(WIDTH).requires_grad_(False)), r"'blocks.1.inner'.*\.eval\(\)"),
     "no statistics": (
         lambda: Turned(nn.BatchNorm1d(WIDTH, track_running_stats=False).eval().requires_grad_(False)),
@@ -373,7 +333,7 @@ def test_a_refusal_names_the_layer_and_what_to_do(name: str) -> None:
     before = copy.deepcopy(model.state_dict())
 
     with pytest.raises(InvalidRequest, match=expected):
-        learner_of(model, *batch("numbers"))
+        table_of(model, *batch("numbers"))
 
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
 
@@ -389,14 +349,14 @@ def test_rows_of_several_inputs_must_be_independent_in_each() -> None:
 
     inputs, targets = batch("numbers")
     with pytest.raises(InvalidRequest, match="mixes"):
-        learner_of(Masked().double(), SeveralInputs((inputs, torch.ones(ROWS).double())), targets)
+        table_of(Masked().double(), SeveralInputs((inputs, torch.ones(ROWS).double())), targets)
 
 
 def test_dropout_of_attention_is_dropout() -> None:
     model = nn.TransformerEncoderLayer(WIDTH, 2, 12, dropout=0.3, batch_first=True)
 
     inputs, targets = batch("numbers")
-    table = learner_of(Network("numbers", [model], False), inputs.float(), targets)
+    table = table_of(Network("numbers", [model], False), inputs.float(), targets)
 
     assert table.problem.worker.blocks[0].self_attn.dropout == 0.3
 
@@ -405,7 +365,7 @@ def test_losses_are_shown_once_whatever_the_way() -> None:
     torch.manual_seed(0)
     model = Network("numbers", [nn.LayerNorm(WIDTH)], False).double()
     inputs, targets = batch("numbers")
-    table = learner_of(model, inputs, targets)
+    table = table_of(model, inputs, targets)
     seen: list[Any] = []
 
     with table.tap.shown_to(lambda *parts: seen.append(parts)):

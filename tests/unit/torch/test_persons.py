@@ -1,6 +1,7 @@
 """A person with several rows moves what is measured by no more than one row could."""
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -10,10 +11,14 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
+from tests.unit.torch.row_by_row import by_hand  # noqa: E402
 from torch import nn  # noqa: E402
 
 from expost import InvalidRequest, Unit  # noqa: E402
 from expost.core import Measure, Target, unseal  # noqa: E402
+from expost.data.row_identity import RowIdentity  # noqa: E402
+from expost.data.unit_identity import exact_words  # noqa: E402
+from expost.data.unit_share import RowsOfUnits, UnitShares  # noqa: E402
 from expost.models.descent.stopping_test import ScoreRule  # noqa: E402
 from expost.models.descent.training_schedule import Phase  # noqa: E402
 from expost.torch import train  # noqa: E402
@@ -34,8 +39,6 @@ def rows_of(counts: list[int], seed: int = 0) -> tuple[Any, Any, np.ndarray]:
 
 
 def table_of(model: nn.Module, inputs: Any, labels: Any, ids: Any, *, most: int | None = None) -> Any:
-    from dataclasses import replace
-
     problem = ModuleProblem(
         model, _cross_entropy, 0.1, lambda parts: torch.optim.SGD(parts, lr=0.1), 0.0, torch.device("cpu")
     )
@@ -97,16 +100,45 @@ def test_what_others_keep_does_not_depend_on_a_person_or_on_the_order_of_rows() 
     assert [sum(person == one for person, _ in kept[0]) for one in range(4)] == [3, 3, 3, 1]
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 7, 1000, 3 * 2**20])
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 1000, 2**20 + 5])
 def test_weights_of_a_person_add_up_to_one_at_most(count: int) -> None:
-    people = PersonBatches(PersonIds.read(np.zeros(min(count, 5000), np.int64)), None, b"s")
-    people._counts = np.array([count])
-    people._rows = np.zeros(count, np.intp)
+    people = PersonBatches(PersonIds.read(np.zeros(count, np.int64)), None, b"s")
 
-    total = int(people.take_persons(np.arange(1)).weights.astype(float).sum() * 2**20)
+    taken = people.take_persons(np.arange(1))
 
-    assert total <= 2**20
-    assert total > 0.99 * 2**20 or count > 10_000
+    assert len(taken.rows) == min(count, 2**20)
+    assert 0.999 < math.fsum(taken.weights.tolist()) <= 1
+
+
+def test_rows_of_persons_are_chosen_and_weighed_as_for_every_other_model() -> None:
+    inputs, labels, ids = rows_of([9, 8, 7, 1])
+    table = table_of(model(), inputs, labels, ids, most=3)
+    taken = table.people.take_persons(np.arange(4))
+    identity = RowIdentity(b"secret")
+    names = np.concatenate([identity.name_rows(part) for part in replace(table, people=None).yield_contents()])
+    words, known = exact_words(pa.array(ids), b"secret")
+    rows = RowsOfUnits(words, known, np.frombuffer(names.tobytes(), np.uint64)[::2])
+
+    weights = UnitShares([rows], most=3, secret=b"secret").start_pass().next_weights(rows)
+
+    assert sorted(taken.rows) == np.flatnonzero(weights).tolist()
+    assert np.array_equal(weights[taken.rows], taken.weights)
+
+
+def test_a_person_adds_the_mean_of_its_clipped_gradients() -> None:
+    inputs, labels, ids = rows_of([1, 2, 5])
+    table = table_of(model(), inputs, labels, ids)
+    learner = table.learner(slice(None), None)
+    learner.open(Phase(1, Fraction(2)), 3.0)
+
+    for person in range(3):
+        rows = table.people.take_persons(np.array([person])).rows
+        expected = by_hand(model(), inputs[rows], labels[rows], 0.1).numpy() / len(rows)
+        found = unseal(learner.measure(np.array([person]))) / learner._unit
+
+        assert len({*ids[rows]}) == 1
+        assert np.linalg.norm(found - expected) < 1e-3 * np.linalg.norm(expected)
+        assert np.linalg.norm(found) < 0.1
 
 
 def test_a_person_counts_with_its_share_of_correct_rows() -> None:
@@ -191,6 +223,7 @@ WRONG: list[dict[str, Any]] = [
     {"unit": np.array([None] * 1200)},
     {"max_rows_per_unit": 0},
     {"max_rows_per_unit": True},
+    {"max_rows_per_unit": 2**20 + 1},
     {"unit": None, "max_rows_per_unit": 3},
     {"checkpoint": "run.npz"},
 ]

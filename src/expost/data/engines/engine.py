@@ -31,7 +31,7 @@ T = TypeVar("T")
 ROWS_PER_BATCH = 1 << 17
 """The most rows of one batch: safe for exact sums of steps in floats."""
 
-_FEWEST_ROWS, _VALUES = 1 << 14, 1 << 20
+_FEWEST_ROWS, _MOST_ROWS, _VALUES = 1 << 14, 1 << 16, 1 << 20
 
 
 class Engine(Protocol):
@@ -60,7 +60,10 @@ class Engine(Protocol):
         ...
 
     def map(self, function: Callable[[pa.RecordBatch], T], columns: Sequence[str]) -> Iterator[T]:
-        """Yield ``function`` of every batch, each batch once, in any order. The function is pure and may run anywhere."""
+        """Yield ``function`` of every batch, each batch once, in any order. The function is pure and may run anywhere.
+
+        Texts may be dictionary encoded, whatever the schema says: functions decode them.
+        """
         return run_parallel(function, self.batches(columns, rows_per_batch=batch_rows_for(len(columns))))
 
     def identity(self) -> SourceIdentity:
@@ -97,7 +100,8 @@ class CanonicalEngine(Engine):
             yield canonical_batch(batch)
 
     def map(self, function: Callable[[pa.RecordBatch], T], columns: Sequence[str]) -> Iterator[T]:
-        return self._engine.map(lambda batch: function(canonical_batch(batch)), columns)
+        # Functions read columns by ``decode_column``, and those that group by texts profit from dictionaries.
+        return self._engine.map(lambda batch: function(canonical_batch(batch, decode=False)), columns)
 
     def identity(self) -> SourceIdentity:
         plain = SourceIdentity.of_schema(self._schema)
@@ -111,8 +115,11 @@ class CanonicalEngine(Engine):
 
 
 def batch_rows_for(columns: int) -> int:
-    """Return the rows of a batch with this many columns: about a million values, which stay in the processor's cache."""
-    return max(_FEWEST_ROWS, min(ROWS_PER_BATCH, _VALUES // max(columns, 1)))
+    """Return the rows of a batch with this many columns: at most a million values, which stay in the processor's cache.
+
+    Columns of more than 2^16 numbers are slower: the memory of each array is then mapped and cleared again.
+    """
+    return max(_FEWEST_ROWS, min(_MOST_ROWS, _VALUES // max(columns, 1)))
 
 
 def count_workers() -> int:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from expost.core import InvalidRequest
+from expost.data.canonical_cell import Kind
 from expost.data.engines.engine import ROWS_PER_BATCH, Engine, batch_rows_for, run_parallel
 from expost.data.source_identity import SourceIdentity, identify_files
 
@@ -18,6 +19,7 @@ __all__ = ["ParquetEngine"]
 T = TypeVar("T")
 
 _BUFFER = 1 << 16
+_DICTIONARY_BYTES = 3  # a row: up to 2^16 entries take two bytes, and texts of their own more than three
 
 
 class ParquetEngine(Engine):
@@ -45,10 +47,11 @@ class ParquetEngine(Engine):
                 yield from file.iter_batches(batch_size=rows_per_batch, columns=list(columns))
 
     def map(self, function: Callable[[pa.RecordBatch], T], columns: Sequence[str]) -> Iterator[T]:
-        def run_group(part: tuple[Path, int]) -> list[T]:
+        def run_group(part: tuple[Path, pq.FileMetaData, int]) -> list[T]:
             # One thread and one file handle per row group: speed grows with the threads, memory with a group.
-            path, group = part
-            with pq.ParquetFile(path, pre_buffer=False) as file:
+            path, metadata, group = part
+            words = [name for name in self._short_texts(metadata.row_group(group)) if name in columns]
+            with pq.ParquetFile(path, metadata=metadata, read_dictionary=words, pre_buffer=False) as file:
                 batches = file.iter_batches(
                     batch_size=batch_rows_for(len(columns)),
                     row_groups=[group],
@@ -57,9 +60,19 @@ class ParquetEngine(Engine):
                 )
                 return [function(batch) for batch in batches]
 
-        groups = ((path, group) for path in self._paths for group in range(pq.read_metadata(path).num_row_groups))
+        opened = ((path, pq.read_metadata(path)) for path in self._paths)
+        groups = ((path, metadata, group) for path, metadata in opened for group in range(metadata.num_row_groups))
         for results in run_parallel(run_group, groups):
             yield from results
+
+    def _short_texts(self, group: pq.RowGroupMetaData) -> Iterator[str]:
+        """Yield the texts that a row group stores as short numbers of dictionary entries: faster to read as such."""
+        for place in range(group.num_columns):
+            chunk = group.column(place)
+            short = chunk.total_uncompressed_size <= _DICTIONARY_BYTES * chunk.num_values
+            name = chunk.path_in_schema
+            if short and name in self._schema.names and Kind.of(self._schema.field(name).type) is Kind.TEXT:
+                yield name
 
     def identity(self) -> SourceIdentity:
         def read(rows: int) -> Iterator[pa.RecordBatch]:

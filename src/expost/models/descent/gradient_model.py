@@ -88,10 +88,11 @@ class PrivateGradientModel(PrivateEstimator):
     Parameters
     ----------
     score : (str, number), optional
-        The accuracy to reach: ``("accuracy", 0.95)`` of a classifier, ``("rmse", 0.1)`` of a regression. Training stops as
-        soon as a private test passes, at a bill of at most ``max_epsilon``. The test is on all rows of the table, or on rows
-        held out if ``validation_share``, ``phases``, ``noise_multiplier`` or sampled batches are given. Give exactly one of
-        ``score``, ``epsilon`` and ``noise_multiplier``, or ``score`` with ``noise_multiplier``.
+        The accuracy to reach: ``("accuracy", 0.95)`` of a classifier, ``("r2", 0.8)`` or ``("rmse", 0.1)`` of a regression.
+        Training stops as soon as a private test passes, at a bill of at most ``max_epsilon``. The test is on all rows of the
+        table, or on rows held out if ``validation_share``, ``phases``, ``noise_multiplier`` or sampled batches are given,
+        which an r2 does not allow. Give exactly one of ``score``, ``epsilon`` and ``noise_multiplier``, or ``score`` with
+        ``noise_multiplier``.
     epsilon : float, optional
         Train at this privacy level; the noise is calibrated to it.
     noise_multiplier : float, optional
@@ -147,7 +148,8 @@ class PrivateGradientModel(PrivateEstimator):
         The bill of stopping after each phase.
     """
 
-    _measure: Measure
+    _measures: tuple[Measure, ...]
+    """What a score may name."""
 
     # Set by the constructors of the subclasses.
     rows: Any
@@ -223,7 +225,7 @@ class PrivateGradientModel(PrivateEstimator):
         course = order.plan_course()
         problem = self._build_problem(given, ladder=len(course.schedule.phases) > 1)
         problem.check(course.schedule)
-        rule = None if course.target is None else self._build_rule(course.target)
+        rule = None if course.target is None else self._build_rule(course.target, measured=course.measured)
         query = TrainingPlan.along(
             course,
             question=f"train {type(self).__name__}",
@@ -318,15 +320,16 @@ class PrivateGradientModel(PrivateEstimator):
             raise InvalidRequest("Expected width to be a whole number >= 1", got=width, do="Pass a public number")
         return self._build_order(int(width), None).plan_course().prices
 
-    def _build_rule(self, target: Target) -> ScoreRule:
-        """Return how the target is counted on rows."""
-        if target.measure is not self._measure:
+    def _build_rule(self, target: Target, *, measured: bool = False) -> ScoreRule:
+        """Return how the target is counted on rows, ``measured`` if on all of them."""
+        if target.measure not in self._measures:
+            names = [measure.value for measure in self._measures]
             raise InvalidRequest(
-                f"Expected a score of {self._measure.value} for {type(self).__name__}",
+                f"Expected a score of {' or '.join(names)} for {type(self).__name__}",
                 got=target.measure.value,
-                do=f'Pass score=("{self._measure.value}", ...)',
+                do=f'Pass score=("{names[0]}", ...)',
             )
-        return ScoreRule.of(target, scale=self._score_unit())
+        return ScoreRule.of(target, scale=self._score_unit(), measured=measured)
 
     @property
     def _bill_adjacency(self) -> Adjacency:

@@ -176,10 +176,11 @@ class LinearLearner:
         return total
 
     def measured_score(self, rule: ScoreRule, scale: MeasureScale) -> Sealed:
-        """Return the score of all training rows and their number, each in its lattice units, sealed."""
+        """Return the score of all training rows, their number and sums of targets, each in its lattice units, sealed."""
         rows, targets = self._training
         total = self._sum_score(rule, rows, targets)
-        return Sealed(np.array([scale.score * total, scale.count * len(rows)], np.int64), scale.sensitivity)
+        numbers = [scale.score * total, scale.count * len(rows), *rule.sum_sides(targets)]
+        return Sealed(np.array(numbers, np.int64), scale.sensitivity)
 
     def public_score(self, rule: ScoreRule, rows: tuple[Any, NDArray[Any]]) -> int:
         features, targets = rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Protocol
 
@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from expost.core import Outcome, Sealed
+from expost.core import Measure, Outcome, Sealed
+from expost.models.descent.score_head import LARGEST_ERROR
 from expost.models.descent.stopping_test import MeasureScale, ScoreRule, StopVerdict
 from expost.models.descent.training_schedule import Phase
 from expost.noise import BitSource
@@ -36,6 +37,9 @@ _LAST_PHASES = 3  # of the schedule, that measure the model for a last time
 _MOST_AHEAD = 24  # phases that a plan looks ahead
 _BEST = 0.9  # surplus that a plan counts on at most, in errors allowed: all of them would be 1
 _COLUMNS = 3
+_USUAL_SPREAD = 0.05  # guess of a target's variance, in squares of half its range, where noise hides it
+_CLEAR_SPREAD = 4.0  # deviations from which on a measured variance is used
+_SIDE_SHARE = 0.1  # of the probability that a test of R^2 errs with, for each of rows, mean and variance of the targets
 _TINY = 2.0**-60  # the parameter of a training whose first phases a crash lost
 
 
@@ -46,7 +50,7 @@ class MeasuredModel(Protocol):
     def weights(self) -> int: ...
 
     def measured_score(self, rule: ScoreRule, scale: MeasureScale) -> Sealed:
-        """Return the sum of a score over all rows and their number, in lattice units, sealed."""
+        """Return the sum of a score over all rows, their number and sums of targets, in lattice units, sealed."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +130,10 @@ class MeasuredTest:
         self._trained, self._flat = 0.0, 0
         self._left, self._last = 0, False  # phases of a test that are still to come; whether it is the last one
         self._allowed = 0.0  # the probability with which the test may err
-        self._precision, self._sums = 0.0, np.zeros(2)  # its measurements so far, weighted by their precision
+        self._precision, self._sums = 0.0, np.zeros(self._scale.size)  # its measurements, weighted by their precision
+        self._sides = np.zeros(
+            3
+        )  # of an R^2: mean and mean square of targets, weighted by precision, which is the last
 
     def training_share(self, phase: int) -> Fraction:
         """Return the share of a phase that steps get: none in a phase that tests, except that a lone one does both."""
@@ -138,17 +145,20 @@ class MeasuredTest:
         """Measure the score; accept the model if this was a test and it passes."""
         steps, noise = self._phases[phase].divide(self.training_share(phase))
         assert noise is not None
-        stream = GaussianStream(noise, self._scale.sensitivity, size=2, releases=1, bits=self._bits)
+        stream = GaussianStream(noise, self._scale.sensitivity, size=self._scale.size, releases=1, bits=self._bits)
         released = stream.release(learner.measured_score(self.rule, self._scale)).astype(np.float64)
         deviation = math.sqrt(stream.variance)
         if steps is not None:
             self._trained += float(steps.steps / steps.noise_multiplier**2)
-        unit = self._scale.score * self.rule.allowed * self._rows
+        if self.rule.measure is Measure.R2:
+            self._learn_targets(released, deviation)
+        unit = self._unit
         self._points.append(CurvePoint(math.log(max(self._trained, _TINY)) / 2, released[0] / unit, deviation / unit))
         if phase == len(self._phases) - 1:  # nothing is left to go on with
             self._start_test(1, last=True)
         elif not self._left:
             self._plan_next(phase)
+            self._move_centre()
             return self._answer(released[0], False)
         self._precision += deviation**-2
         self._sums += released * deviation**-2
@@ -158,10 +168,44 @@ class MeasuredTest:
         verdict = self._decide()
         if not verdict.final:
             self._plan_next(phase)
+            self._move_centre()
         return verdict
 
+    @property
+    def _unit(self) -> float:
+        """Return the lattice units of all errors that the score allows, about."""
+        if self.rule.measure is not Measure.R2:
+            return self._scale.score * self.rule.allowed * self._rows
+        return self._scale.score * self._rows * self.rule.span * self.rule.share * self._spread / LARGEST_ERROR**2
+
+    @property
+    def _spread(self) -> float:
+        """Return about the variance of an R^2's targets."""
+        mean, square, precision = self._sides
+        if not precision:
+            return _USUAL_SPREAD
+        found = (square - mean * mean / precision) / precision
+        return float(found) if found > _CLEAR_SPREAD * LARGEST_ERROR**2 * precision**-0.5 else _USUAL_SPREAD
+
+    def _learn_targets(self, released: NDArray[np.float64], deviation: float) -> None:
+        """Improve the estimates of the targets' mean and mean square by a measurement."""
+        unit = self.rule.side_unit * self._rows
+        offset, square = released[2:4] / unit
+        centre, offset, square = self.rule.centre, offset * LARGEST_ERROR, square * LARGEST_ERROR**2
+        precision = (unit / deviation) ** 2
+        self._sides += precision * np.array([centre + offset, square + 2 * centre * offset + centre**2, 1.0])
+
+    def _move_centre(self) -> None:
+        """Measure targets from their mean as it is known by now; not while a test is under way, which has one centre."""
+        if self.rule.measure is Measure.R2:
+            centre = float(np.clip(self._sides[0] / self._sides[2], -1.0, 1.0))
+            self.rule = replace(self.rule, centre=centre)
+
     def _answer(self, excess: float, passed: bool, ended: bool = False, certified: float | None = None) -> StopVerdict:
-        score = self.rule.score_at(excess / (self._scale.score * self._rows))
+        if self.rule.measure is Measure.R2:
+            score = 1 - self.rule.share * (1 - excess / self._unit)
+        else:
+            score = self.rule.score_at(excess / (self._scale.score * self._rows))
         return StopVerdict(passed, None, score, f"{self.rows} about", ended, certified)
 
     def _start_test(self, phases: int, *, last: bool) -> None:
@@ -171,7 +215,7 @@ class MeasuredTest:
         measurements and may err with the rest as well.
         """
         if not self._left:
-            self._precision, self._sums, self._allowed = 0.0, np.zeros(2), 0.0
+            self._precision, self._sums, self._allowed = 0.0, np.zeros(self._scale.size), 0.0
         share = self._failure * (1.0 if last else _FIRST_TEST)
         self._failure -= share
         self._allowed += share
@@ -179,6 +223,8 @@ class MeasuredTest:
 
     def _decide(self) -> StopVerdict:
         """Decide a test from the mean of its measurements."""
+        if self.rule.measure is Measure.R2:
+            return self._decide_r2()
         excess, count = self._sums / self._precision
         deviation = self._precision**-0.5
         # The last test certifies a score whatever it is: half of what it may err with is for the number of rows.
@@ -187,6 +233,32 @@ class MeasuredTest:
         ended = self._last and not passed
         certified = self._certify(excess - margin, (count - margin) / self._scale.count) if ended else None
         return self._answer(excess, passed, ended, certified)
+
+    def _decide_r2(self) -> StopVerdict:
+        """Decide a test of R^2, and find the R^2 that holds where it is the last one and fails.
+
+        Bounds of score, rows, mean and variance hold together, except with the probability that the test may err with.
+        Rows are rounded: the score's down, distances of targets to half a unit (docs/proofs/measured-score.md, Theorem 3).
+        """
+        released, deviation = self._sums / self._precision, self._precision**-0.5
+        level = self._allowed
+        margin = -float(ndtri(level * (1 - 3 * _SIDE_SHARE))) * deviation + 1.0
+        side = -float(ndtri(level * _SIDE_SHARE / 2)) * deviation + 1.0  # on both sides
+        excess = (released[0] - margin) / self._scale.score * LARGEST_ERROR**2 / self.rule.span
+        least, most = ((released[1] + sign * side) / self._scale.count for sign in (-1, 1))
+        if least < 1:
+            return self._answer(released[0], False, self._last)
+        unit = self.rule.side_unit
+        offset = (abs(released[2]) + side) * LARGEST_ERROR / unit  # sum of distances from the centre, but for rounding
+        slack = LARGEST_ERROR / (2 * unit)  # of one distance
+        off = offset**2 / least + 2 * offset * slack + most * slack**2  # rows times the squared distance of the mean
+        passed = excess >= self.rule.share * off
+        ended, certified = self._last and not passed, None
+        if ended:
+            squares = ((released[3] - side) / unit - most / (2 * unit)) * LARGEST_ERROR**2
+            if squares > off:
+                certified = 1 - (self.rule.share * squares - excess) / (squares - off)
+        return self._answer(released[0], bool(passed), ended, certified)
 
     def _certify(self, excess: float, rows: float) -> float | None:
         """Return the score that holds where the sum is at least ``excess`` and rows are at least ``rows``; None if few."""
@@ -214,8 +286,7 @@ class MeasuredTest:
         total = np.concatenate([[0.0], np.cumsum(ahead)])
         # By training phases (rows) and all phases (columns) until a test would be decided.
         measured = np.maximum(total[None, :] - total[:, None], _TINY)
-        unit = self._scale.score * self.rule.allowed * self._rows
-        deviation = float(self._scale.sensitivity.amount) / unit / np.sqrt(measured)
+        deviation = float(self._scale.sensitivity.amount) / self._unit / np.sqrt(measured)
         needed = -float(ndtri(self._failure * _FIRST_TEST)) * deviation
         gain = max(curve.slope, 0.0) / 2 * np.log1p(total / (self._trained + _TINY))
         passes = (np.minimum(curve.value + gain[:, None], _BEST) >= needed) & (needed <= _POWERED)
@@ -239,7 +310,10 @@ class MeasuredTest:
             row[:] = point.place, point.surplus, point.deviation
         state = [len(self._points), self._trained, self._flat, self._failure]
         test = [self._left, self._last, self._allowed, self._precision, *self._sums]
-        return {"measured scores": curve, "measured test": np.array([*state, *test], np.float64)}
+        found = {"measured scores": curve, "measured test": np.array([*state, *test], np.float64)}
+        if self.rule.measure is Measure.R2:
+            found["measured targets"] = np.array([self.rule.centre, *self._sides])
+        return found
 
     def restore_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from a state. A measurement that a crash lost is paid for and was not seen."""
@@ -248,3 +322,6 @@ class MeasuredTest:
         self._trained, self._flat, self._failure = trained, int(flat), failure
         self._left, self._last, self._allowed = int(left), bool(last), allowed
         self._precision, self._sums = precision, np.array(sums)
+        if self.rule.measure is Measure.R2:
+            centre, *sides = map(float, state["measured targets"])
+            self.rule, self._sides = replace(self.rule, centre=centre), np.array(sides)

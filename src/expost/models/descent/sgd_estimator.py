@@ -103,7 +103,7 @@ class SGDClassifier(ClassifierMixin, PrivateGradientModel):  # type: ignore[misc
     ) -> None:
         self._store_arguments(locals())
 
-    _measure = Measure.ACCURACY
+    _measures = (Measure.ACCURACY,)
     classes: Any
 
     def _encode_targets(self, labels: Any) -> NDArray[np.intp]:
@@ -263,7 +263,7 @@ class SGDRegressor(RegressorMixin, PrivateGradientModel):  # type: ignore[misc]
     ) -> None:
         self._store_arguments(locals())
 
-    _measure = Measure.RMSE
+    _measures = (Measure.RMSE, Measure.R2)
     target_bounds: Any
     loss: str
     huber_width: Any

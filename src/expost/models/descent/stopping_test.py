@@ -29,6 +29,7 @@ __all__ = [
 
 _ERROR_UNITS = 1 << 12  # grid units of the largest squared error
 _FINE = 1 << 12  # lattice units, at least, that one row can move a measured score
+_SIDE = _ERROR_UNITS // 5  # lattice units that one row can move each of the sums of an R^2's targets
 # Share of a level for noise that is kept on the threshold. That noise and the margins add up to least at 1/4 to 1/3.
 _KEPT_SHARE = Fraction(3, 10)
 # Fresh noise may hide this factor more than kept noise before the latter is used: with fresh noise every rung is another
@@ -43,6 +44,10 @@ class ScoreRule:
     For accuracy p / m a row predicted correctly counts m - p, any other -p. For a root mean squared error of at most t a
     row counts t^2 less its squared error, cut at a public bound and put on a grid. All values of a row lie in an
     interval that contains 0 and is ``span`` long, so adding a row moves every query by an amount within it.
+
+    For an R^2 of at least r a row counts 1 - r of its target's squared distance from a public ``centre``, less its squared
+    error. That is reached where the sum is at least (1 - r) n (mean - centre)^2, so it is measured on all rows only, along
+    with the targets' sums (docs/proofs/measured-score.md, R^2).
     """
 
     measure: Measure
@@ -50,10 +55,26 @@ class ScoreRule:
     span: int
     unit: float = 1.0
     """What a model's score of 1 is in the target's own units."""
+    share: float = 0.0
+    """Of an R^2, 1 - r: the share of the targets' variance that errors may have."""
+    centre: float = 0.0
+    """Of an R^2, from where targets are measured: any number in [-1, 1] that is public or was released."""
 
     @classmethod
-    def of(cls, target: Target, *, scale: float = 1.0) -> ScoreRule:
-        """Return the rule of a target. An rmse is in units of which a model's score of 1 is ``scale``."""
+    def of(cls, target: Target, *, scale: float = 1.0, measured: bool = False) -> ScoreRule:
+        """Return the rule of a target. An rmse is in units of which a model's score of 1 is ``scale``.
+
+        ``measured`` is whether the score is measured on all rows, which an R^2 needs.
+        """
+        if target.measure is Measure.R2:
+            if not measured:
+                raise InvalidRequest(
+                    "Expected an rmse: an r2 is tested on all rows of a table",
+                    do="Pass an rmse, or leave validation_share, phases, noise_multiplier, batches and public rows out",
+                )
+            if target.tolerance >= 1:
+                raise InvalidRequest("Expected an r2 below 1", got=target.tolerance, do="Pass a smaller one")
+            return cls(target.measure, 0, _ERROR_UNITS, scale, share=float(1 - target.tolerance))
         if target.measure is Measure.ACCURACY:
             if target.tolerance >= 1:
                 raise InvalidRequest("Expected an accuracy below 1", got=target.tolerance, do="Pass a smaller one")
@@ -90,7 +111,27 @@ class ScoreRule:
         # Predictions are clipped to the target's bounds, here and in ``predict``; so no error is larger than 2.
         errors = np.abs(np.clip(scores[0], -1.0, 1.0) - targets)
         lost = np.ceil(errors * errors * (_ERROR_UNITS / LARGEST_ERROR**2)).clip(max=self.span)
+        if self.measure is Measure.R2:  # rounded against the model, in its own row
+            spread = (targets - self.centre) ** 2 * (self.share * _ERROR_UNITS / LARGEST_ERROR**2)
+            return int((np.floor(spread).clip(max=self.span) - lost).sum())
         return int(self.pass_mark * len(targets) - lost.sum())
+
+    def sum_sides(self, targets: NDArray[Any]) -> list[int]:
+        """Return, for an R^2, the sums of the targets' distances from the centre and of their squares, on a grid.
+
+        >>> rule = ScoreRule.of(Target(Measure.R2, Fraction(1, 2), Fraction(1, 10)), measured=True)
+        >>> [round(side / rule.side_unit, 2) for side in rule.sum_sides(np.array([1.0, -0.5]))]
+        [0.25, 0.31]
+        """
+        if self.measure is not Measure.R2:
+            return []
+        distance = (targets - self.centre) / LARGEST_ERROR
+        return [int(np.rint(self.side_unit * part).sum()) for part in (distance, distance * distance)]
+
+    @property
+    def side_unit(self) -> int:
+        """Return the lattice units of a side's largest value: a distance of 2, or a square of 4."""
+        return _SIDE
 
     def sum_correct(self, right: int, rows: int) -> int:
         """Return the sum when ``right`` of the rows are predicted correctly."""
@@ -99,15 +140,17 @@ class ScoreRule:
 
 @dataclass(frozen=True)
 class MeasureScale:
-    """Lattice units of a measured score and of the number of rows, which are released as one vector.
+    """Lattice units of a measured score and of the number of rows, which are released as one vector of ``size`` entries.
 
     Adjacency: add/remove of one row.
-    Sensitivity: L2, of both entries together: a row moves the score's sum by at most ``rule.sensitivity``, the count by 1.
+    Sensitivity: L2, of all entries together: a row moves the score's sum by at most ``rule.sensitivity``, the count by 1,
+        and each of the two sums of an R^2's targets by at most ``rule.side_unit``.
     """
 
     score: int
     count: int
     sensitivity: Sensitivity
+    size: int = 2
 
     @classmethod
     def of(cls, rule: ScoreRule) -> MeasureScale:
@@ -115,7 +158,9 @@ class MeasureScale:
         most = int(rule.sensitivity.amount)
         score = max(1, -(-_FINE // most))
         count = score * most * 3 // 10
-        return cls(score, count, Sensitivity.from_square((score * most) ** 2 + count**2))
+        sides = 2 if rule.measure is Measure.R2 else 0
+        square = (score * most) ** 2 + count**2 + sides * rule.side_unit**2
+        return cls(score, count, Sensitivity.from_square(square), 2 + sides)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from expost.noise.gaussian_stream import LARGEST_MULTIPLIER
 
 __all__ = ["TrainingCourse", "TrainingOrder"]
 
-_MEASURES = {"accuracy": Measure.ACCURACY, "rmse": Measure.RMSE}
+_MEASURES = {"accuracy": Measure.ACCURACY, "rmse": Measure.RMSE, "r2": Measure.R2}
 _SPREAD = 32  # cap over first price, where the score gives no hint
 _LEAST_SPREAD = 4
 _EVEN_SPREAD = 4  # the same where noise does not fall: a sixteenth of the steps come before the first test
@@ -206,7 +206,7 @@ class TrainingOrder:
             return None
         name, value = self.score if isinstance(self.score, tuple | list) and len(self.score) == 2 else (None, None)
         if not isinstance(name, str) or name not in _MEASURES:
-            raise InvalidRequest("Expected score to name accuracy or rmse", do='Pass score=("accuracy", 0.95)')
+            raise InvalidRequest("Expected score to name accuracy, rmse or r2", do='Pass score=("accuracy", 0.95)')
         wanted = rational(value, "score")
         if name == "accuracy" and wanted.denominator > _FINEST_SCORE:
             raise InvalidRequest("Expected an accuracy of a few decimals", got=value, do="Round it, e.g. to 0.95")

@@ -3,6 +3,7 @@
 from expost.models.tabular.column_declaration import read_columns
 from expost.models.tabular.column_encoding import CategoryColumn, ColumnEncoding, FlagColumn, NumberColumn
 from expost.models.tabular.date_column import DateColumn
+from expost.models.tabular.promise_margin import PromiseMargin
 from expost.models.tabular.table_encoder import TableEncoder
 from expost.models.tabular.tabular_rows import RowChunk, TabularRows
 from expost.models.tabular.tabular_source import encode_frame, table_dataset
@@ -13,6 +14,7 @@ __all__ = [
     "DateColumn",
     "FlagColumn",
     "NumberColumn",
+    "PromiseMargin",
     "RowChunk",
     "TableEncoder",
     "TabularRows",

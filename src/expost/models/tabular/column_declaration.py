@@ -16,6 +16,7 @@ from expost.core import InvalidRequest
 from expost.data.canonical_cell import Kind
 from expost.data.dataset import Dataset
 from expost.data.description import Description
+from expost.data.public_fact import split_bounds
 from expost.models.tabular.column_encoding import (
     CategoryColumn,
     ColumnEncoding,
@@ -129,7 +130,9 @@ def declare_columns(columns: Any, names: Sequence[str]) -> Declarations:
     if isinstance(columns, str | Path):
         columns = Description.read(columns)
     if isinstance(columns, Description):
-        described = _from_facts(columns.bounds, columns.categories, columns.types or {})
+        bounds, ranges = split_bounds(columns.bounds)
+        found = _from_facts(bounds, columns.categories, columns.types or {})
+        described = {**found, **{name: _declare_column(name, ends) for name, ends in ranges.items()}}
         return {name: each for name, each in described.items() if name != columns.unit.column}
     if isinstance(columns, TableEncoder | ColumnEncoding):
         columns = columns.columns if isinstance(columns, TableEncoder) else (columns,)
@@ -215,6 +218,8 @@ def _described(name: str, dataset: Dataset) -> ColumnEncoding | None:
     """Return what a dataset declares about a column, or None."""
     bounds, categories = ({name: fact[name]} if name in fact else {} for fact in (dataset.bounds, dataset.categories))
     kind = dataset.schema.kind(name)
+    if bounds and not dataset.stores(name):
+        categories = {}  # a joined column of numbers brings both; nobody has chosen between them
     return _from_facts(bounds, categories, {name: kind.value}).get(name) or _stored_levels(name, dataset)
 
 

@@ -93,6 +93,11 @@ class ColumnEncoding(ABC):
 
     @property
     @abstractmethod
+    def declared(self) -> Any:
+        """What a caller writes in ``columns`` to declare this column."""
+
+    @property
+    @abstractmethod
     def type_name(self) -> str:
         """The type that a source without types is read as: integer, real, boolean, text or time."""
 
@@ -264,6 +269,10 @@ class NumberColumn(ColumnEncoding, kind="number"):
         if self.missing:
             out[:, 1] = missing
 
+    @property
+    def declared(self) -> Any:
+        return (self.low, self.high)
+
     def _json_fields(self) -> dict[str, Any]:
         return {"low": self.low, "high": self.high, "missing": self.missing}
 
@@ -332,6 +341,10 @@ class CategoryColumn(ColumnEncoding, kind="category"):
     def write_features(self, cells: Cells, out: Features) -> None:
         out[np.arange(len(cells)), cells] = 1
 
+    @property
+    def declared(self) -> Any:
+        return list(self.levels)
+
     def _json_fields(self) -> dict[str, Any]:
         return {"levels": [level_to_json(level) for level in self.levels]}
 
@@ -374,6 +387,10 @@ class FlagColumn(ColumnEncoding, kind="flag"):
 
     def write_features(self, cells: Cells, out: Features) -> None:
         out[:, 0] = cells
+
+    @property
+    def declared(self) -> Any:
+        return "boolean"
 
     def _json_fields(self) -> dict[str, Any]:
         return {}

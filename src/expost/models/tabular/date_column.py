@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from expost.core import InvalidRequest
 from expost.data.canonical_cell import Kind
-from expost.data.evaluation import Times, read_column
+from expost.data.cell_values import Times, read_column
 from expost.data.value_place import to_moment
 from expost.models.tabular.column_encoding import Cells, ColumnEncoding, Features, set_fields, wrong_kind
 from expost.models.tabular.declared_level import read_moment
@@ -115,6 +115,10 @@ class DateColumn(ColumnEncoding, kind="date"):
         if self.hours:
             out[:, 10:12] = _circle(_HOURS)[hours % _HOURS] * known[:, None]
         out[:, -1] = missing
+
+    @property
+    def declared(self) -> Any:
+        return (self.start, self.end)
 
     def _json_fields(self) -> dict[str, Any]:
         return {"start": self.start.isoformat(), "end": self.end.isoformat(), "hours": self.hours}

@@ -10,7 +10,10 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from expost.core import ApproxLoss, InvalidRequest, Ladder, Loss, PlanContext, Release, Sealed, Sensitivity
+from expost.accounting import ApproxEvent, PrivacyEvent
+from expost.accounting import Sequence as Events
+from expost.core import ApproxLoss, InvalidRequest, Ladder, Loss, PlanContext, Receipt, Release, Sealed, Sensitivity
+from expost.core.release import add_losses
 from expost.data.axis import Categories
 from expost.data.canonical_cell import Kind
 from expost.data.dataset import Dataset
@@ -56,9 +59,9 @@ class PrivateLevelColumn(ColumnEncoding, kind="private levels"):
     def check_kind(self, kind: Kind, *, computed: bool = False) -> None:
         if kind is not Kind.TEXT:
             raise InvalidRequest(
-                f"Expected texts in {self.name!r} for private levels",
+                f"Expected texts in {self.name!r} for private levels: bounds of numbers are not found in a fit",
                 got=kind.value,
-                do="Declare bounds (low, high), or a list of levels",
+                do=f'Pass "{self.name}": (low, high): public, or from session.bounds("{self.name}", epsilon=0.1)',
             )
 
     def read_cells(self, column: pa.Array) -> Cells:
@@ -68,6 +71,10 @@ class PrivateLevelColumn(ColumnEncoding, kind="private levels"):
 
     def write_features(self, cells: Cells, out: Features) -> None:
         """Write nothing: ``read_cells`` has refused before."""
+
+    @property
+    def declared(self) -> Any:
+        return "private"
 
     def _json_fields(self) -> dict[str, Any]:
         return {}
@@ -173,12 +180,24 @@ class LevelsFirst:
 
     searches: tuple[LevelSearch, ...]
     train: Callable[[Mapping[str, tuple[str, ...]]], Any]
-    training_cap: ApproxLoss
-    question: str
+    whole: Any
+    """The training with the largest number of levels; its price is that of all."""
+
+    @property
+    def question(self) -> str:
+        return str(self.whole.question)
 
     def plan(self, dataset: Any, context: PlanContext) -> LevelsFirst:
-        """Return this plan."""
-        return self
+        """Return this plan, with the tests that the accounts can be charged for at the least price."""
+        return replace(
+            self,
+            train=lambda levels: self.train(levels).plan(dataset, context),
+            whole=self.whole.plan(dataset, context),
+        )
+
+    def check(self) -> None:
+        """Raise ``InvalidRequest`` if the noise of a stage cannot be drawn; reads no rows."""
+        self.whole.check()
 
     @property
     def paid(self) -> tuple[Fraction, Fraction]:
@@ -190,22 +209,32 @@ class LevelsFirst:
 
     @property
     def worst_case(self) -> Loss:
-        epsilon, delta = self.paid
-        return ApproxLoss(self.training_cap.epsilon + epsilon, self.training_cap.delta + delta)
+        return add_losses(self.whole.worst_case, ApproxLoss(*self.paid))
+
+    @property
+    def event(self) -> PrivacyEvent:
+        """Return the searches and all releases of the training that the cap allows."""
+        return self._build_event(self.whole.event)
+
+    def event_of(self, receipt: Receipt) -> PrivacyEvent:
+        """Return the searches, and the releases of the training that ran."""
+        return self._build_event(self.whole.event_of(receipt))
+
+    def _build_event(self, training: PrivacyEvent) -> PrivacyEvent:
+        return Events((*(ApproxEvent(each.epsilon, each.delta) for each in self.searches), training))
 
     def measure(self, dataset: Any) -> tuple[list[tuple[Sealed, pa.Array]], Any]:
         return [each.measure(dataset) for each in self.searches], dataset
 
     def climb(self, sealed: tuple[list[tuple[Sealed, pa.Array]], Any], bits: BitSource) -> Release[TableModel]:
         """Release the levels, then train with them."""
-        (counts, dataset), (epsilon, delta) = sealed, self.paid
+        counts, dataset = sealed
         levels = {
             search.column: search.choose(*found, bits) for search, found in zip(self.searches, counts, strict=True)
         }
         training = self.train(levels)
         release: Release[TableModel] = training.climb(training.measure(dataset), bits)
         receipt = release.receipt
-        own = receipt.bill.amounts()
         found_levels = {
             f"levels of {search.column}": f"{len(levels[search.column])} found with epsilon {float(search.epsilon):.4g}; "
             f"a level needs a noisy count of {search.threshold}"
@@ -216,8 +245,11 @@ class LevelsFirst:
             receipt=replace(
                 receipt,
                 promise=self.worst_case.promise(),
-                bill=ApproxLoss(own["epsilon"] + epsilon, own["delta"] + delta),
-                breakdown={"levels": epsilon, **(receipt.breakdown or {"training": own["epsilon"]})},
+                bill=add_losses(receipt.bill, ApproxLoss(*self.paid)),
+                breakdown={
+                    "levels": self.paid[0],
+                    **(receipt.breakdown or {"training": receipt.bill.amounts()["epsilon"]}),
+                },
                 terms={**receipt.terms, **found_levels},
                 citations=(*receipt.citations, "KKMN09, Theorem 1", "docs/proofs/private-keys.md"),
             ),

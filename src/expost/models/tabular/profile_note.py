@@ -1,17 +1,19 @@
-"""Lines of a receipt about a table that hardly can be learned from. They follow from what was released anyway."""
+"""Lines of a receipt: measured scores, and what is odd about a table. They follow from what was released anyway."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from expost.models.tabular.table_profile import TableProfile
 
-__all__ = ["describe_measure", "note_profile"]
+__all__ = ["describe_measure", "note_profile", "note_scores"]
 
 _HIDDEN = 3.0  # deviations below which a share is not told from zero
 _MOST_OTHERS = 0.5  # of the rows, with labels that are not classes
 _FEW_ROWS = 10.0  # per feature
+_TELLING = 0.5  # an error of a side measure, as a share of its value, up to which it is shown
+_RANGES = {"accuracy": (0.0, 1.0), "auc": (0.0, 1.0), "r2": (-1.0, 1.0)}  # an R^2 below -1 says no more than -1
 _FLAT = 2.0**-8  # a target's spread, as a share of half its range
 
 
@@ -49,6 +51,24 @@ def note_profile(
             )
     if labels is None and profile.target_spread <= _FLAT:
         lines["target"] = "hardly varies within its bounds; check target_bounds"
+    return lines
+
+
+def note_scores(values: Mapping[str, tuple[float, float]]) -> dict[str, str]:
+    """Return the lines of measured scores, the main one first; each is a value and its deviation.
+
+    Noise may carry a value out of its range. It is moved back, and the line says so.
+
+    >>> note_scores({"r2": (1.25, 0.2), "rmse": (3.0, 0.1), "mae": (0.1, 0.1)})
+    {'measured r2': '1 ± 0.4 (noise carried it beyond)', 'measured rmse': '3 ± 0.2'}
+    """
+    lines = dict[str, str]()
+    for number, (name, (value, deviation)) in enumerate(values.items()):
+        low, high = _RANGES.get(name, (0.0, float("inf")))
+        inside = min(max(value, low), high)
+        if number == 0 or 2 * deviation < _TELLING * abs(value):  # a side measure that is all noise says nothing
+            note = "" if inside == value else " (noise carried it beyond)"
+            lines[f"measured {name}"] = f"{inside:.4g} ± {2 * deviation:.2g}{note}"
     return lines
 
 

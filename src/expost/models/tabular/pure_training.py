@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -25,6 +26,7 @@ from expost.core import (
 )
 from expost.models.descent.training_watch import Progress, Quiet
 from expost.models.tabular.encoded_shape import EncodedShape
+from expost.models.tabular.profile_note import note_scores
 from expost.models.tabular.pure_schedule import MOST_PURE_RUNGS, PureSchedule
 from expost.models.tabular.pure_score import PureScoreSum, TableSummary, find_pure_reach, laplace_reach
 from expost.models.tabular.score_sum import MeasuredScore
@@ -40,7 +42,6 @@ __all__ = ["PureTraining"]
 
 Floats = NDArray[np.float64]
 _LIKELIEST = 0.9  # the largest accuracy from which that of a training at a given epsilon is counted
-_TELLING = 0.5  # an error of a side measure, as a share of its value, up to which it is shown
 _POWERED = 0.1  # a test's margin may be this part of the errors that the target allows, or half the surplus before
 _NEAR = 0.3  # of the errors that the target allows: from a score that far below it on the next test may be passed
 _CLEARLY = 1.0  # deviations above the target from which on a model is measured again before the next fit
@@ -109,11 +110,35 @@ class PureTraining:
         """Return how models are fitted by objective perturbation."""
         return TiltedTable(self.shape, self.classes is not None, self.unit, self.rows_per_unit)
 
+    @property
+    def most_epsilon(self) -> Fraction:
+        """Return the cap."""
+        return self.schedule.cap
+
+    @property
+    def tested_sum(self) -> bool:
+        """Return whether there is a target to test."""
+        return self.target is not None
+
+    def find_needed_sum(self, epsilon: Fraction | None, sums: PureScoreSum) -> float:
+        """Return the noisy sum that the first test needs at a total epsilon, or at the finest level of the cap."""
+        schedule, levels = self.schedule, [rung.test for rung in self.schedule.rungs]
+        fits = [rung.fit for rung in schedule.rungs]
+        if epsilon is None:
+            levels += [] if schedule.refines else [_SPARE[False] * fit for fit in fits[1:]]
+        else:
+            prices = [schedule.price(fits[: k + 1], levels[: k + 1], k) for k in range(len(fits))]
+            levels = [level for level, price in zip(levels, prices, strict=True) if price <= epsilon]
+        if not levels:
+            return math.inf
+        allowed = _share_failure(float(self.failure_probability), 0)
+        return sums.passing_surplus(max(levels), allowed, sums.height / sums.lattice.unit)
+
     def check(self) -> None:
         """Raise ``InvalidRequest`` if a rung's noise cannot be drawn, or floats cannot resolve a fit; reads no rows."""
         if self.classes not in (None, 2):
             raise InvalidRequest(
-                "Expected two classes for a training without a delta",
+                "Expected two classes for a training without a delta. Only binary classification is supported by it",
                 got=self.classes,
                 do="Pass a delta such as 1e-6, and a budget with a delta, to learn several classes",
             )
@@ -177,16 +202,11 @@ class PureTraining:
 
     def _receipt(self, run: _PureRun, score: MeasuredScore, stops: _PureStop, reason: str) -> Receipt:
         outcome = Outcome.FIXED if self.target is None else Outcome.TESTED if stops.met else Outcome.NOT_MET
-        main, profile = next(iter(score.values)), run.scored.profile
-        measured = {
-            f"measured {name}": f"{value:.4g} ± {2 * deviation:.2g}"
-            for name, (value, deviation) in score.values.items()
-            if name == main or 2 * deviation < _TELLING * abs(value)  # a side measure that is all noise says nothing
-        }
+        profile = run.scored.profile
         terms = {
             **self.terms,
             "rows, about": round(profile.rows),
-            **measured,
+            **note_scores(score.values),
             **describe_baseline(self.classes, self.target_bounds, profile),
             "measured on": "the rows of the table" if self.unit.is_row else "the rows kept, each unit with weight 1",
         }
@@ -275,6 +295,11 @@ class _PureRun:
         return score.read(released, epsilon, model.profile)
 
 
+def _share_failure(failure: float, tests: int) -> float:
+    """Return the probability with which a test may err after this many others."""
+    return float(0.9 * failure / 2 ** (tests + 1))
+
+
 class _PureStop:
     """Decides after each measurement whether the target is met or out of reach.
 
@@ -296,10 +321,13 @@ class _PureStop:
     @property
     def _allowed(self) -> float:
         """Return the probability with which the next test may err."""
-        return float(0.9 * self._failure / 2 ** (self._tests + 1))
+        return _share_failure(self._failure, self._tests)
 
     def find_look(self, number: int, model: TableModel) -> Fraction | None:
-        """Return the level of another measurement of the last model, if that promises to show the target."""
+        """Return the level of another measurement of the last model, if that promises to show the target.
+
+        It may follow from the reading before, because every measurement draws its own noise and is paid for in full.
+        """
         if self._target is None or not self._history or self.met:
             return None
         surplus, deviation = self._history[-1]

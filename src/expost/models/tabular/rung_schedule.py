@@ -78,10 +78,14 @@ class Rung:
 
 @dataclass(frozen=True)
 class SideShares:
-    """Releases next to the rungs, as shares of what rungs spend: ``before`` of the first one, ``after`` of all that ran."""
+    """Releases next to the rungs, as shares of what rungs spend: ``before`` of the first one, ``after`` of all that ran.
+
+    ``first`` is the noise multiplier of a release before all others, whatever the rungs are.
+    """
 
     before: float = 0.0
     after: float = 0.0
+    first: Fraction | None = None
 
 
 NO_SIDES = SideShares()
@@ -105,7 +109,8 @@ class RungSchedule:
 
     def event(self, rungs: int) -> PrivacyEvent:
         """Return what the first rungs do, with the releases before and after them."""
-        beside = tuple(map(GaussianEvent, _side_noises(self.rungs[:rungs], self.sides)))
+        first = () if self.sides.first is None else (self.sides.first,)
+        beside = tuple(map(GaussianEvent, (*_side_noises(self.rungs[:rungs], self.sides), *first)))
         return Events(tuple(rung.event for rung in self.rungs[:rungs]) + beside)
 
     @property
@@ -164,7 +169,7 @@ def _plan(
     rungs: list[Rung] = []
     prices: list[Fraction] = []
     kept: list[Fraction] = []
-    spent, profiled = Fraction(0), 0.0
+    spent, profiled = Fraction(0) if sides.first is None else 1 / sides.first**2, 0.0
     for level, share in zip(levels, shares, strict=True):
         square = (largest_mu(float(level), float(share)) * _SAFE) ** 2 / (1 + sides.before + sides.after)
         if square - float(spent) < _LEAST_SHARE * square:
@@ -184,6 +189,12 @@ def _plan(
                 "Expected a privacy level that the noise can keep", got=float(level), do="Raise epsilon"
             )
         prices.append(price)
+    if not rungs:
+        raise InvalidRequest(
+            "Expected a cap that leaves something after the choice of columns",
+            got=float(levels[-1]),
+            do="Raise epsilon or max_epsilon, or leave select out",
+        )
     return RungSchedule(tuple(rungs), PriceList(tuple(prices), delta, "gdp", tuple(kept)), sides)
 
 

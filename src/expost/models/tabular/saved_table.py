@@ -34,6 +34,7 @@ def table_document(model: TabularEstimator) -> dict[str, Any]:
     return {
         "estimator": type(model).__name__,
         "columns": model.encoder_.to_json(),
+        "features": [str(name) for name in model.feature_names_in_],
         "profile": {name: float(getattr(profile, name)) for name in _NUMBERS}
         | {"middles": profile.middles.tolist(), "factors": profile.factors.tolist(), "shares": list(profile.shares)},
         "weights": released.weights.tolist(),
@@ -71,7 +72,10 @@ def restore_table_model(document: Mapping[str, Any]) -> TabularEstimator:
             raise ValueError("bounds in the wrong order")
         model._bounds = (low, high)
     model.encoder_ = encoder
-    remember_columns(model, encoder.names_in, len(encoder.names_in))
+    names = document.get("features", list(encoder.names_in))  # more than the encoder's if some were selected
+    if not isinstance(names, list) or not set(encoder.names_in) <= set(names):
+        raise ValueError("columns that were not in the table")
+    remember_columns(model, names, len(names))
     calibration = document.get("calibration")
     slope, shift = (1.0, 0.0) if calibration is None else map(float, calibration)
     if not (slope > 0 and np.isfinite([slope, shift]).all()):

@@ -1,110 +1,79 @@
-"""Tests of one trained model with Laplace noise: when one is worth its price, and what it shows."""
+"""Tests of trained models with Laplace noise: when one is worth its price, and when a training is given up."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
-import numpy as np
-from numpy.typing import NDArray
-
-from expost.core import Sealed, Sensitivity, Target
+from expost.core import Measure, Target
+from expost.models.tabular.laplace_test import LaplaceTest, find_threshold, shorten_level
 from expost.models.tabular.rung_schedule import MOST_PROFILES
-from expost.models.tabular.score_sum import MeasuredScore, ScoreSum
+from expost.models.tabular.score_sum import MeasuredScore, ScoreSum, find_deviations
 from expost.models.tabular.table_profile import TableProfile
-from expost.noise import BitSource
-from expost.noise.laplace_path import DiscreteLaplacePath
+from expost.models.tabular.target_mean import TargetMean
 
-__all__ = ["Confirmation", "LaplaceTest", "find_threshold"]
+__all__ = ["Confirmation", "OpenSums", "find_needed_sum"]
 
-# The constants below were chosen on the tables adult and diamonds.
-_TEST_SHARE = 0.5  # of the training's epsilon, for the test of a model: beyond it more training pays more
+# The constants below were chosen on the tables adult, diamonds, gss, nlswork, cps and nycflights13.
+# Of the training's epsilon, for the test of a model: beyond it more training pays more. The score of a regression rises less
+# from rung to rung than the margin of its test falls with epsilon.
+_TEST_SHARE, _NUMERIC_SHARE = 0.5, 1.75
 _SPARE = 1.0  # scales of noise that a test has in addition to its margin, so that it passes more often than not
 _RESERVE = Fraction(1, 5)  # of a rung's epsilon, which must be left for a test of its model
-_MOST_LOOKS = 3  # at one model
-_FINER = 1.25  # the least growth of epsilon from look to look
+_MODELS = 0.6  # of the failure probability that is left, for the next model that is tested
+_LOOKS = 0.65, 0.35  # of a model's failure probability, for each look at it
+_FINER = (
+    1.6  # growth of epsilon from look to look; fixed before the first one, since later noise depends on earlier noise
+)
+_ENOUGH = 0.3  # scales above the margin of a second look from which on it is worth its price
 _FADING = 1.3  # growth of the deviation of an earlier score, where it is combined with a later one
 _HOPEFUL = 1.5  # deviations below the target from which on more of a rung measures its score
-_HOPELESS = 3.0  # deviations that separate a plateau from the target
+_HOPELESS, _LOOKED = 3.0, 0.5  # deviations that separate a plateau from the target: of measured scores, of looks
+_BIASED = 2.0  # deviations between a look and a guide from which on the cut-off terms of the guide explain them
+_CENTERED = 0.05  # of a surplus, which the distance between the middle and the mean may hide
 _EARLIEST = Fraction(4, 100), Fraction(1, 5)  # epsilon, and share of the cap, before which no plateau is told
 _RUNGS_BACK = 2  # a plateau is told from the gain over this many rungs
 _FAR, _NEAR = 0.12, 0.25  # shares of a rung that measure its score: far from the target, and near it
-_DIGITS = 3
 _WITHOUT_ERRORS = 2.0  # times the surplus of a model without errors, by which noise may have hidden it
 
 
-def find_threshold(level: Fraction, sensitivity: Fraction, failure: float) -> int:
-    """Return a number that discrete Laplace noise of this level reaches with probability ``failure`` at most.
+@dataclass(frozen=True)
+class OpenSums:
+    """Opens the sums of the model trained last: the deciding one, and that of targets around a number."""
 
-    P(noise >= t) is a^t / (1 + a) with a = exp(-level / sensitivity), exactly (docs/proofs/lattice-laplace.md).
-
-    >>> find_threshold(Fraction(1), Fraction(1), 0.05)
-    3
-    """
-    rate = float(level / sensitivity)
-    # One part in a million covers the float errors of the quotient and of the logarithm.
-    return max(0, math.ceil(-math.log(failure * (1 + math.exp(-rate))) / rate * (1 + 1e-6)))
-
-
-class LaplaceTest:
-    """The deciding sum of one model under discrete Laplace noise, which shrinks from look to look.
-
-    Guarantee: pure ex-post: all looks together cost the epsilon of the last one.
-    Adjacency: add/remove of one unit.
-    Sensitivity: that of the sum's lattice; it has one entry, so its L1 and L2 sensitivities are equal.
-    Accuracy: a model whose exact sum is negative passes a reading with its failure probability at most.
-    Numerics: exact integers; the sum is rounded down.
-    Reference: docs/proofs/tabular-models.md, Theorem 3; docs/proofs/lattice-laplace.md.
-    """
-
-    def __init__(self, sums: ScoreSum, total: NDArray[np.int64], bits: BitSource) -> None:
-        self._sums, self._bits = sums, bits
-        self._sensitivity = Fraction(sums.deciding.sensitivity.amount)
-        self._sealed = Sealed(total, Sensitivity(self._sensitivity))
-        self._path: DiscreteLaplacePath | None = None
-
-    @property
-    def _unit(self) -> float:
-        """Return a lattice unit in rows times the measure's unit."""
-        return self._sums.height / self._sums.deciding.unit
-
-    def look(self, level: Fraction) -> float:
-        """Return the sum with the noise of this level, above that of the look before."""
-        if self._path is None:
-            self._path = DiscreteLaplacePath(self._sealed, [level], bits=self._bits)
-            return int(self._path.at(0)[0]) * self._unit
-        return int(self._path.at(self._path.refine(level))[0]) * self._unit
-
-    def margin(self, level: Fraction, failure: float) -> float:
-        """Return what the noise of a reading reaches with this probability at most."""
-        return find_threshold(level, self._sensitivity, failure) * self._unit
-
-    def deviation(self, level: Fraction) -> float:
-        """Return the standard deviation of the noise of a reading."""
-        return math.sqrt(2) * float(self._sensitivity / level) * self._unit
+    open_test: Callable[[ScoreSum], LaplaceTest]
+    open_mean: Callable[[float], LaplaceTest]
 
 
 class Confirmation:
     """Decides when a model is tested, at which epsilon, and when a training is given up.
 
-    It reads released numbers only. The first reading may err with half of the failure probability, the second with a quarter,
-    and so on, whichever models they are at, so all of them together with the whole.
+    It reads released numbers only. Each model that is tested has a share of the failure probability, and each of the looks at
+    it a share of that. Their levels are fixed before the first one: the noise of the second depends on that of the first.
     """
 
-    def __init__(self, target: Target, failure_probability: Fraction, cap: Fraction) -> None:
+    def __init__(self, target: Target, failure_probability: Fraction, cap: Fraction, rows_per_unit: int = 1) -> None:
         self._target, self._failure, self._cap = target, float(failure_probability), cap
         self._history: list[tuple[float, float]] = []  # scores, each combined with those before
         self._scores: list[tuple[float, float]] = []  # each by itself
         self._profile: TableProfile | None = None
+        self._mean = TargetMean(self._failure / 20, rows_per_unit)
         self._hopeless = 0
-        self._doubt = 0.0  # how much less a look saw than what was measured before
+        self._doubt = 0.0  # how much less looks saw than the guide, beyond what noise explains
+        self._looked = Fraction(0)
+        self._models = 0
         self.looks = 0
-        self.spent = Fraction(0)
         self.met = False
         self.margin = 0.0
         self.seen: tuple[float, float] | None = None
         """What the last look at the last model saw, with its deviation."""
+
+    @property
+    def spent(self) -> Fraction:
+        """Return what all looks and readings cost."""
+        return self._looked + self._mean.spent
 
     @property
     def measure_share(self) -> float:
@@ -112,51 +81,83 @@ class Confirmation:
         near = not self._history or self._history[-1][0] + _HOPEFUL * self._history[-1][1] >= 0
         return _NEAR if near else _FAR
 
-    def affords(self, trained: Fraction) -> bool:
-        """Return whether a training of this epsilon leaves enough for a test."""
-        return trained * (1 + _RESERVE) + self.spent <= self._cap
-
     def confirm(
         self,
         score: MeasuredScore,
         sums: ScoreSum,
         profile: TableProfile,
-        open_test: Callable[[], LaplaceTest],
+        source: OpenSums,
         trained: Fraction,
         *,
-        last: bool,
+        following: Fraction | None,
     ) -> str:
-        """Test the model if that is worth its price; return why the training ends, or an empty text if it goes on."""
-        guess, deviation = self._combine(score, profile)
-        extra = sums.find_margin(profile, self._failure / (10 * MOST_PROFILES))
-        left = self._cap - trained - self.spent
-        limit = left if last else min(left, trained * Fraction(_TEST_SHARE))
-        test: LaplaceTest | None = None
-        level, self.seen = Fraction(0), None
-        wanted = self._find_need(guess - extra, sums.height)
-        if last and self._find_need(guess + deviation - extra, sums.height) <= limit:
-            wanted = min(wanted, float(limit))  # nothing else is left to do with the rest of the cap
-        for _ in range(_MOST_LOOKS):
-            if wanted > limit:
+        """Test the model if that is worth its price; return why the training ends, or an empty text if it goes on.
+
+        ``following`` is the epsilon of the training after its next rung, None if there is none.
+        """
+        last = self._is_last(following)
+        later = 0.0 if last or following is None else float(self._cap - following - self.spent)
+        share = _NUMERIC_SHARE if sums.guided else _TEST_SHARE
+
+        def find_limit(wanted: float) -> Fraction:
+            """Return what a test may cost: all that is left if the next rung would leave too little for it."""
+            left = self._cap - trained - self.spent
+            return left if last or wanted > later else min(left, trained * Fraction(share))
+
+        measured, deviation = self._combine(score, profile)
+        centered, guess, extra = self._center(sums, measured, profile)
+        need = self._find_need((1 - _CENTERED) * guess, sums.height)
+        if extra > _CENTERED * guess and need <= find_limit(need):
+            reach, off = find_deviations(self._profile_failure), sums.find_off(_CENTERED * guess, profile)
+            at = self._mean.find_level(off, profile, reach)
+            if at is not None and need + float(at) <= find_limit(need):
+                self._mean.read(at, profile, reach, source.open_mean)
+                centered, guess, extra = self._center(sums, measured, profile)
+        self.seen = None
+        wanted, left = self._find_need(guess - extra, sums.height), find_limit(math.inf)
+        if last and self._find_need(guess + deviation - extra, sums.height) <= left:
+            wanted = min(wanted, float(left))  # nothing else is left to do with the rest of the cap
+        if wanted <= find_limit(wanted):
+            level = min(find_limit(wanted), shorten_level(wanted))
+            guess, deviation = self._look((guess, deviation), source.open_test(centered), centered, level, left, extra)
+            self.margin /= profile.rows * sums.surplus_of_one(profile)
+        # Looks have spent more: the next rung must still fit under the cap.
+        last = self._is_last(following)
+        return "met" if self.met else self._judge(guess, deviation, sums, profile, trained, last=last)
+
+    def _is_last(self, following: Fraction | None) -> bool:
+        """Return whether a training of this epsilon would leave too little for a test."""
+        return following is None or following * (1 + _RESERVE) + self.spent > self._cap
+
+    def _look(
+        self,
+        guess: tuple[float, float],
+        test: LaplaceTest,
+        sums: ScoreSum,
+        level: Fraction,
+        left: Fraction,
+        extra: float,
+    ) -> tuple[float, float]:
+        """Test one model, twice if the second test is likely to pass; return its surplus and the deviation of it."""
+        both, before, failures = guess, Fraction(0), self._next_failures()
+        self._models += 1
+        for failure, at in zip(failures, (level, shorten_level(float(level) * _FINER)), strict=True):
+            enough = (-math.log(2 * failure) + _ENOUGH) * sums.height
+            if at > left or (before and (both[0] - extra) * float(at) < enough):
                 break
-            test = open_test() if test is None else test
-            level, before = min(limit, _short(wanted)), level
-            allowed = self._next_failure()
+            self._looked += at - before
+            before = at
             self.looks += 1
-            self.spent += level - before
-            seen = test.look(level)
-            self.seen = seen, test.deviation(level)
-            margin = test.margin(level, allowed) + extra
-            self.margin = margin / profile.rows / sums.surplus_of_one(profile)
-            if seen >= margin:
-                self.met = True
-                return "met"
-            both = _weigh((guess, deviation), self.seen)
-            wanted = max(self._find_need(both[0] - extra, sums.height), float(level) * _FINER)
-        if test is not None:
-            self._doubt = max(0.0, guess - both[0]) if score.guide is not None else 0.0
-            guess, deviation = both
-        return self._judge(guess, deviation, extra, sums, profile, trained, last=last)
+            seen = test.look(at)
+            self.seen, self.margin = (seen, test.deviation(at)), test.margin(at, failure) + extra
+            self.met = seen >= self.margin
+            if self.met:
+                break
+            biased = sums.guided and guess[0] - seen > _BIASED * math.hypot(guess[1], self.seen[1])
+            both = self.seen if biased else _weigh(guess, self.seen)
+        if both == self.seen:  # the rest may be noise
+            self._doubt += guess[0] - seen - _BIASED * math.hypot(guess[1], both[1])
+        return both
 
     def _combine(self, score: MeasuredScore, profile: TableProfile) -> tuple[float, float]:
         """Return the surplus of the last model from its own score and from those of the models before.
@@ -172,21 +173,36 @@ class Confirmation:
             surplus, deviation = _weigh((surplus, deviation), (before, noise * _FADING))
         return surplus, deviation
 
-    def _next_failure(self) -> float:
-        # A tenth of the failure probability is for profiles whose noise hides more than the margin allows.
-        return 0.9 * self._failure / 2.0 ** (self.looks + 1)
+    @property
+    def _profile_failure(self) -> float:
+        """Return the failure probability of a profile: all of them, and all readings, have a twentieth each."""
+        return self._failure / (20 * MOST_PROFILES)
+
+    def _next_failures(self) -> tuple[float, ...]:
+        """Return the failure probabilities of the looks at the next model."""
+        return _share_failure(self._target, self._failure, self._models)
 
     def _find_need(self, surplus: float, height: float) -> float:
         """Return the epsilon at which a sum of this size is likely to pass the next look."""
         if surplus <= 0:
             return math.inf
-        return (-math.log(2 * self._next_failure()) + _SPARE) * height / surplus
+        return (-math.log(2 * self._next_failures()[0]) + _SPARE) * height / surplus
+
+    def _center(self, sums: ScoreSum, guess: float, profile: TableProfile) -> tuple[ScoreSum, float, float]:
+        """Return sums around the target's mean, the surplus around it, and what the sums may still be too large by."""
+        if self._target.measure is not Measure.R2:
+            return sums, guess, 0.0
+        extra = sums.find_margin(profile, self._profile_failure)
+        excess = sums.find_excess(profile, self._profile_failure, self._mean.error)
+        if extra <= excess:
+            return sums, guess, extra
+        shift = self._mean.value - profile.target_middle
+        return replace(sums, shift=shift), guess - sums.find_excess(profile, 1.0, shift), excess
 
     def _judge(
         self,
         guess: float,
         deviation: float,
-        extra: float,
         sums: ScoreSum,
         profile: TableProfile,
         trained: Fraction,
@@ -202,8 +218,10 @@ class Confirmation:
         if not early and self._find_need(_WITHOUT_ERRORS * sums.best_surplus(profile), sums.height) > left:
             return _NO_MODEL
         gain = math.inf if early else max(surplus - self._scores[-1 - _RUNGS_BACK][0], 0.0)
-        # What the profile's noise adds to the margin falls faster than epsilon rises: at the cap little of it is left.
-        best = max(surplus, guess) + gain + _HOPELESS * noise - extra * float(trained / self._cap)
+        best = max(surplus, guess) + gain + _HOPELESS * noise
+        if sums.guided and self.seen is not None:
+            # A look cuts off nothing, and is more precise than what a rung measures: it decides at once.
+            best, self._hopeless = guess + gain + _LOOKED * deviation, _RUNGS_BACK - 1
         self._hopeless = self._hopeless + 1 if self._find_need(best, sums.height) > left else 0
         if self._hopeless >= _RUNGS_BACK:
             return _OUT_OF_REACH
@@ -221,14 +239,31 @@ _OUT_OF_REACH = (
 _SPENT = "the cap is spent"
 
 
+def find_needed_sum(
+    sums: ScoreSum, failure_probability: Fraction, *, cap: Fraction, first: Fraction, epsilon: Fraction | None
+) -> float:
+    """Return the noisy sum that the first test of the first model needs in a training that costs ``epsilon``.
+
+    ``first`` is the price of the first rung. Without an epsilon the test has all that the cap leaves after that rung.
+    """
+    assert sums.target is not None
+    share = Fraction(_NUMERIC_SHARE if sums.guided else _TEST_SHARE)
+    level = cap - first if epsilon is None else epsilon * share / (1 + share)
+    if level <= 0 or (epsilon is not None and epsilon - level < first):
+        return math.inf
+    failure = _share_failure(sums.target, float(failure_probability), 0)[0]
+    lattice = sums.deciding
+    return find_threshold(level, Fraction(lattice.sensitivity.amount), failure) * sums.height / lattice.unit
+
+
+def _share_failure(target: Target, failure: float, models: int) -> tuple[float, ...]:
+    """Return the failure probabilities of the looks at a model, after this many others."""
+    whole = failure * (0.9 if target.measure is Measure.R2 else 1.0)
+    return tuple(whole * _MODELS * (1 - _MODELS) ** models * share for share in _LOOKS)
+
+
 def _weigh(first: tuple[float, float], second: tuple[float, float]) -> tuple[float, float]:
     """Return the mean of two estimates, weighted by their precisions, and its deviation."""
     weights = first[1] ** -2, second[1] ** -2
     whole = weights[0] + weights[1]
     return (first[0] * weights[0] + second[0] * weights[1]) / whole, whole**-0.5
-
-
-def _short(level: float) -> Fraction:
-    """Return a level of few digits, rounded up."""
-    grid = Fraction(10) ** (math.floor(math.log10(level)) - _DIGITS + 1)
-    return math.ceil(Fraction(level) / grid) * grid

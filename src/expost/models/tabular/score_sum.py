@@ -26,7 +26,9 @@ __all__ = [
     "clip_predictions",
     "combine_scores",
     "compute_chances",
+    "find_deviations",
     "find_reach",
+    "limit_predictions",
     "read_score",
 ]
 
@@ -36,6 +38,9 @@ LEAST_PROBABILITY = 0.002
 LARGEST_LOSS = -math.log(LEAST_PROBABILITY)
 _SIDE = 0.3  # length of the other measures' part of a vector, beside 1 for the test's: they cost 4 % of its noise
 _USUAL_REACH = 4.0  # deviations of a model's predictions
+_NEAR_REACH = (
+    0.625  # of it, towards the end of the target's range that is nearer to its middle: distances are shorter there
+)
 _CUT = 6.0  # variances, or squared errors allowed, at which a row's term is cut off for the guide
 _CLEAR = 0.1  # relative deviation up to which a measured variance is used
 _FINEST = 10**6
@@ -57,7 +62,9 @@ def read_score(score: Any, failure_probability: Any, *, classifier: bool) -> Tar
     name, value = score if isinstance(score, tuple | list) and len(score) == 2 else (None, None)
     if not isinstance(name, str) or name not in measures:
         example = '("accuracy", 0.9)' if classifier else '("r2", 0.8)'
-        raise InvalidRequest(f"Expected score to be a pair of a measure ({names}) and a number", do=f"Pass {example}")
+        raise InvalidRequest(
+            f"Expected score to be a pair of a measure ({names}) and a number", got=score, do=f"Pass {example}"
+        )
     wanted = rational(value, "score", do=f"Pass a positive number for {name}")
     if name in ("accuracy", "auc", "r2") and not wanted < 1:
         raise InvalidRequest(f"Expected a score of {name} below 1", got=value, do="Pass a smaller one")
@@ -94,13 +101,32 @@ def find_reach(target: Target | None, profile: TableProfile) -> float:
     return min(2.0, _USUAL_REACH * math.sqrt(float(target.tolerance)) * profile.target_spread)
 
 
+def find_deviations(failure: float) -> float:
+    """Return the deviations that each of four tails of a profile's Gaussian noise exceeds as seldom as this in all."""
+    return -float(ndtri(failure / 4))
+
+
+def limit_predictions(middle: float, reach: float) -> tuple[float, float]:
+    """Return how far predictions may be below and above the middle of the target.
+
+    The most expensive row of a test has its target at the far end of the range and its prediction at the other side of the
+    middle, where few predictions are far away. So those are limited further, the more the middle is off that of the range.
+
+    >>> limit_predictions(-0.5, 0.8), limit_predictions(0.0, 0.8)
+    ((-0.5, 0.8), (-0.8, 0.8))
+    """
+    near = max(_NEAR_REACH, 1 - 2 * abs(middle)) * reach
+    low, high = (near, reach) if middle < 0 else (reach, near)
+    return max(-low, -1 - middle), min(high, 1 - middle)
+
+
 def clip_predictions(scores: Floats, profile: TableProfile, reach: float) -> Floats:
     """Return predictions in [-1, 1] of scores in units of the target's spread.
 
     >>> clip_predictions(np.array([-9.0, 0.5]), TableProfile(1.0, np.zeros(1), np.ones(1), 1.0), 2.0).tolist()
     [-1.0, 0.5]
     """
-    moved = np.clip(scores * profile.target_spread, -reach, reach)
+    moved = np.clip(scores * profile.target_spread, *limit_predictions(profile.target_middle, reach))
     found: Floats = np.clip(moved + profile.target_middle, -1.0, 1.0)
     return found
 
@@ -174,6 +200,8 @@ class ScoreSum:
     """The released middle of a numeric target, from which distances are measured."""
     reach: float = 2.0
     """How far predictions are from the middle at most."""
+    shift: float = 0.0
+    """What distances are measured from instead, minus the middle: the mean as it was read later."""
     center: float = 0.0
     """An accuracy from which the measured one is counted where none is asked for: the nearer, the less noise of the count."""
     side: float = _SIDE
@@ -200,15 +228,15 @@ class ScoreSum:
         if measure is Measure.MEAN_LOSS:
             return max(self._level, 2.0)
         # With a = target - middle and h = prediction - middle, the error is a - h; both ends of a and h are public or released.
-        ends = (-1 - self.middle, 1 - self.middle)
-        steps = (max(-self.reach, ends[0]), min(self.reach, ends[1]))
+        ends = (-1 - self.middle - self.shift, 1 - self.middle - self.shift)
+        steps = tuple(end - self.shift for end in limit_predictions(self.middle, self.reach))
         largest = max((a - h) ** 2 for a in ends for h in steps)
         if measure is not Measure.R2:
             return max(largest, self._level**2)
         # (a - h)^2 - (1 - R) a^2 = R a^2 - 2 a h + h^2 is convex in a and in h, so it is largest at the ends. Its negative
         # is at most (1 - R) a^2, and at most (1 - R) h^2 / R.
         below = max((a - h) ** 2 - (1 - self._level) * a * a for a in ends for h in steps)
-        above = (1 - self._level) * min(max(a * a for a in ends), self.reach**2 / self._level)
+        above = (1 - self._level) * min(max(a * a for a in ends), max(h * h for h in steps) / self._level)
         return max(below, above)
 
     @property
@@ -276,12 +304,20 @@ class ScoreSum:
         margin = self.height / (2 * self.lattice.unit)
         if self.target is not None and self.target.measure is Measure.R2:
             # A noisy sum over a noisy count misses the mean by (noise of the sum - mean * noise of the count) / noisy count.
-            # Half of the failure probability is for that, on both sides; half for a count that is too low.
-            reach, counted = -float(ndtri(failure / 4)), profile.rows_error / profile.rows
+            # Half of the failure probability is for that, on both sides; half for a count that is off.
+            reach, counted = find_deviations(failure), profile.rows_error / profile.rows
             mean = min(1.0, abs(profile.target_middle) + reach * math.hypot(profile.target_error, counted))
             off = reach * math.hypot(profile.target_error, mean * counted)
-            margin += (1 - self._level) * profile.most_rows(reach) * off**2
+            margin += self.find_excess(profile, failure, off)
         return margin
+
+    def find_excess(self, profile: TableProfile, failure: float, off: float) -> float:
+        """Return what squared distances from a number that is so far off the mean add to the deciding sum of R^2 at most."""
+        return (1 - self._level) * profile.most_rows(find_deviations(failure)) * off**2
+
+    def find_off(self, excess: float, profile: TableProfile) -> float:
+        """Return how far from the mean distances may be measured for about this excess."""
+        return math.sqrt(excess / ((1 - self._level) * profile.rows))
 
     def read_look(self, seen: tuple[float, float], profile: TableProfile) -> dict[str, tuple[float, float]]:
         """Return the main measure of a deciding sum with its deviation."""
@@ -325,7 +361,7 @@ class ScoreSum:
         if self.classes is not None:
             return self._level - second if measure is Measure.LOG_LOSS else first - self._level
         if measure is Measure.R2:
-            return np.asarray((1 - self._level) * second**2 - first**2, np.float64)
+            return np.asarray((1 - self._level) * (second - self.shift) ** 2 - first**2, np.float64)
         if measure is Measure.MEAN_LOSS:
             return self._level - np.abs(first)
         return np.asarray(self._level**2 - first**2, np.float64)

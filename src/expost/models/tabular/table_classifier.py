@@ -24,6 +24,7 @@ from expost.models.estimator import (
 )
 from expost.models.tabular.class_weight import ClassWeights, read_class_weight
 from expost.models.tabular.probability_calibration import apply_calibration
+from expost.models.tabular.promise_margin import PromiseMargin
 from expost.models.tabular.score_sum import compute_chances
 from expost.models.tabular.table_encoder import TableEncoder
 from expost.models.tabular.table_report import TableReport
@@ -95,6 +96,7 @@ class Classifier(ClassifierMixin, TabularEstimator):  # type: ignore[misc]
         classes: Sequence[Any] | Literal["observed"] | None = None,
         class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
         calibrate: bool = False,
+        select: int | None = None,
         unit: str | None = None,
         max_rows_per_unit: int | None = None,
         rows: int | None = None,
@@ -106,9 +108,35 @@ class Classifier(ClassifierMixin, TabularEstimator):  # type: ignore[misc]
     ) -> None:
         self._store_arguments(locals())
 
+    @explain_arguments
+    def price(self, *, rows: int | None = None) -> PromiseMargin:
+        """Return how good a model must be for its test to accept it, at some epsilons. Nothing is spent and no row is read.
+
+        Parameters
+        ----------
+        rows : int, optional
+            The number of rows, or of persons, or about that. Default: the declared one.
+
+        Returns
+        -------
+        PromiseMargin
+            It prints as text.
+
+        Raises
+        ------
+        InvalidRequest
+            There is no score to reach, the margin of its measure is not known before, or the number of rows is missing.
+
+        Examples
+        --------
+        >>> print(Classifier(score=("accuracy", 0.99), max_epsilon=0.1).price(rows=500))
+        With 500 rows, accuracy 0.99 is out of reach: at the cap the margin of the test is larger than all errors that ...
+        """
+        return self._find_margin(rows)
+
     def _early_classes(self, y: Any) -> Sequence[Any] | None:
         if self._labels_are_public:
-            if isinstance(y, str) or y is None:
+            if isinstance(y, str):
                 raise InvalidRequest(
                     "Expected a list of classes: labels in a table are read only after the charge",
                     got=OBSERVED,
@@ -154,9 +182,10 @@ class Classifier(ClassifierMixin, TabularEstimator):  # type: ignore[misc]
         measure = asked[0] if isinstance(asked, tuple | list) and asked else None
         two = labels is not None and len(labels) == 2
         calibrated = check_flag(self.calibrate, "calibrate")
+        what = "calibrate=True" if calibrated else "an area under the curve"
         if not two and (calibrated or measure == "auc"):
             raise InvalidRequest(
-                "Expected two classes for " + ("calibrate=True" if calibrated else "an area under the curve"),
+                f"Expected two classes for {what}. Only binary classification is supported for it",
                 got=f"{len(labels or ())} classes",
                 do="Leave calibrate out" if calibrated else 'Pass score=("accuracy", 0.9)',
             )
@@ -169,6 +198,15 @@ class Classifier(ClassifierMixin, TabularEstimator):  # type: ignore[misc]
 
     def _make_report(self, encoder: TableEncoder, reported: Sequence[str]) -> TableReport:
         return replace(super()._make_report(encoder, reported), calibrate=bool(self.calibrate))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        asked = self.__dict__["score"]
+        area = isinstance(asked, tuple | list) and bool(asked) and asked[0] == "auc"
+        # What only a pair of classes has: the pure ways, areas under the curve, calibration and reports.
+        pure = self.delta == 0 or self.method == "objective"
+        tags.classifier_tags.multi_class = not (pure or area or self.calibrate or bool(self.report))
+        return tags
 
     @share_parameters(PREDICTED_ROWS)
     def decision_function(self, X: Any) -> NDArray[np.float64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from expost.data import Dataset
 from expost.models.descent.sgd_estimator import target_numbers
 from expost.models.estimator import PREDICTED_ROWS, PrivateEstimator, ScoreParameter, read_target_bounds
 from expost.models.tabular.column_encoding import NumberColumn
+from expost.models.tabular.promise_margin import PromiseMargin
 from expost.models.tabular.score_sum import clip_predictions
 from expost.models.tabular.table_model import TableModel
 from expost.models.tabular.tabular_estimator import TabularEstimator
@@ -67,6 +69,7 @@ class Regressor(RegressorMixin, TabularEstimator):  # type: ignore[misc]
         failure_probability: float = 0.1,
         columns: Any = None,
         target_bounds: tuple[float, float] | float | None = None,
+        select: int | None = None,
         unit: str | None = None,
         max_rows_per_unit: int | None = None,
         rows: int | None = None,
@@ -80,22 +83,63 @@ class Regressor(RegressorMixin, TabularEstimator):  # type: ignore[misc]
 
     _bounds: tuple[float, float]
 
-    def _read_target(
-        self, dataset: Dataset, target: str, known: Sequence[Any] | None
-    ) -> tuple[NDArray[Any] | None, tuple[float, float]]:
+    @explain_arguments
+    def price(
+        self, *, rows: int | None = None, target: str | None = None, spread: float | None = None
+    ) -> PromiseMargin:
+        """Return how good a model must be for its test to accept it, at some epsilons. Nothing is spent and no row is read.
+
+        Parameters
+        ----------
+        rows : int, optional
+            The number of rows, or of persons, or about that. Default: the declared one.
+        target : str, optional
+            The name of the target's column, if ``columns`` declares its bounds.
+        spread : float, optional
+            About the standard deviation of the target, on which the margin of R2 depends. Default: a sixth of the range of
+            its bounds.
+
+        Returns
+        -------
+        PromiseMargin
+            It prints as text.
+
+        Raises
+        ------
+        InvalidRequest
+            There is no score to reach, or the bounds of the target or the number of rows are missing.
+
+        Examples
+        --------
+        >>> print(Regressor(score=("r2", 0.8), target_bounds=(0, 120)).price(rows=100_000, spread=20))
+        With 100,000 rows, r2 0.8 is accepted (for a target with a standard deviation of 20)
+          ...
+        """
+        bounds = self._find_bounds("target" if target is None else target)
+        if spread is not None and not 0 < spread < math.inf:
+            raise InvalidRequest("Expected a positive spread", got=spread, do="Pass about the standard deviation")
+        return self._find_margin(rows, bounds, spread)
+
+    def _find_bounds(self, target: str, dataset: Dataset | None = None) -> tuple[float, float]:
+        """Return the public bounds of the target."""
         found = self.target_bounds
         if found is None:
             found = self._declared_target(target)
         if isinstance(found, NumberColumn):
             found = (found.low, found.high)
-        if found is None:
+        if found is None and dataset is not None:
             found = dataset.bounds.get(target)
         if found is None:
             raise InvalidRequest(
                 f"Expected bounds of the target {target!r} as public knowledge: it would be clipped to wrong ones silently",
                 do=f'Pass target_bounds=(LOW, HIGH), or add "{target}": (LOW, HIGH) to columns',
             )
-        self._bounds = read_target_bounds(found)
+        return read_target_bounds(found)
+
+    def _read_target(
+        self, dataset: Dataset, target: str, known: Sequence[Any] | None
+    ) -> tuple[NDArray[Any] | None, tuple[float, float]]:
+        self._bounds = self._find_bounds(target, dataset)
         return None, self._bounds
 
     @share_parameters(PREDICTED_ROWS)

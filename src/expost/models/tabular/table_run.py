@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from expost.core import SingleOwner
 from expost.models.descent.clipped_gradient import grid_scores
 from expost.models.tabular.grid_table import GridBlock, GridTable
+from expost.models.tabular.laplace_test import LaplaceTest
+from expost.models.tabular.lattice_sum import LatticeSum
 from expost.models.tabular.newton_descent import NoisyNewton, NoisyStep
 from expost.models.tabular.rank_tree import AucSum
 from expost.models.tabular.rung_schedule import Rung
-from expost.models.tabular.score_confirmation import LaplaceTest
 from expost.models.tabular.score_sum import (
     LARGEST_LOSS,
     MeasuredScore,
@@ -182,14 +183,20 @@ class TableRun:
         self.scored = self.model
         return score.read(released, noise, self.profile)
 
-    def open_test(self) -> LaplaceTest:
+    def open_test(self, sums: ScoreSum) -> LaplaceTest:
         """Return a test of the model whose score was released last; nothing is released yet."""
-        score = self._plan.score_sum(self.profile)
-        assert isinstance(score, ScoreSum)
-        total = score.deciding.start()
+        total = sums.deciding.start()
         for outcomes, weights in self._outcomes():
-            score.deciding.add(total, score.terms(outcomes)[:, None], weights)
-        return LaplaceTest(score, total, self._bits)
+            sums.deciding.add(total, sums.terms(outcomes)[:, None], weights)
+        return LaplaceTest(total, sums.deciding, sums.height, self._bits)
+
+    def open_mean(self, center: float) -> LaplaceTest:
+        """Return the sum of a numeric target's distances from a number; nothing is released yet."""
+        lattice, farthest = LatticeSum(1, 1.0, self._plan.rows_per_unit), 1 + abs(center)
+        total = lattice.start()
+        for outcomes, weights in self._outcomes():
+            lattice.add(total, (outcomes[:, 1:] + (self.profile.target_middle - center)) / farthest, weights)
+        return LaplaceTest(total, lattice, farthest, self._bits)
 
     def _outcomes(self) -> Iterator[tuple[Floats, Floats]]:
         """Yield what the model makes of all rows, with the rows' weights."""

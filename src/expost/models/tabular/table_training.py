@@ -29,10 +29,10 @@ from expost.models.descent.clipped_gradient import CurvedGradient
 from expost.models.descent.score_head import CurvedHead, Logistic, Softmax, Squared
 from expost.models.descent.training_watch import Progress, Quiet
 from expost.models.tabular.class_weight import ClassWeights, weigh_rows
-from expost.models.tabular.profile_note import describe_measure, note_profile
+from expost.models.tabular.profile_note import describe_measure, note_profile, note_scores
 from expost.models.tabular.rank_tree import AucSum, RankTree, center_of
 from expost.models.tabular.rung_schedule import MOST_RUNGS, RungSchedule
-from expost.models.tabular.score_confirmation import Confirmation
+from expost.models.tabular.score_confirmation import Confirmation, OpenSums, find_needed_sum
 from expost.models.tabular.score_sum import MeasuredScore, ScoreSum, combine_scores, find_reach
 from expost.models.tabular.stop_rule import FIXED_TEST, NEAR_NUMERIC_TEST, StopRule, certify_score
 from expost.models.tabular.table_model import TableModel, fit_grid
@@ -50,7 +50,6 @@ _SPARE_BITS = 8  # noise of 40 bits: for small epsilons, many classes or many co
 # The curvature's sensitivity over the gradient's in a step that measures both: curvatures get a fifth of all steps together,
 # with a given epsilon, where one step of three measures one, and in rungs, where every step does.
 _SLOPE, _RUNG_SLOPE = 1.5**0.5, 0.5
-_TELLING = 0.5  # an error of a side measure, as a share of its value, up to which it is shown
 _LIKELIEST = 0.9  # the largest accuracy from which that of a training at a given epsilon is counted
 _PLAIN_SUM = Fraction(10**3)  # a cap of tests beyond every other, so that each Renyi order charges the loss itself
 _CITATIONS = (
@@ -104,7 +103,7 @@ class TableTraining:
 
     def plan(self, dataset: Any, context: PlanContext) -> TableTraining:
         """Return this plan, with the tests that the accounts can be charged for at the least price."""
-        return replace(self, laplace=not context.definitions & {"zcdp", "gdp", "rdp"})
+        return replace(self, laplace=self.laplace and not context.definitions & {"zcdp", "gdp", "rdp"})
 
     @property
     def worst_case(self) -> Loss:
@@ -114,7 +113,7 @@ class TableTraining:
     def event(self) -> Any:
         """Return all releases that the cap allows: on every path of a training, whichever is the most expensive."""
         rungs, cap = len(self.schedule.rungs), self.schedule.prices.cap.epsilon
-        if not self._tests_pure:
+        if not self.tested_sum:
             return self.schedule.event(rungs)
         paths = [self._build_event(number, cap - self.schedule.prices.epsilons[number]) for number in range(rungs)]
         return Parallel(tuple(paths))
@@ -122,7 +121,7 @@ class TableTraining:
     def event_of(self, receipt: Receipt) -> Any:
         """Return the releases of the rungs and tests that ran."""
         number = 0 if receipt.rung is None else receipt.rung
-        if not self._tests_pure:
+        if not self.tested_sum:
             return self.schedule.event(number + 1)
         return self._build_event(number, receipt.breakdown.get("tests", Fraction(0)))
 
@@ -130,8 +129,19 @@ class TableTraining:
         return Events((self.schedule.event(number + 1), ExPostEvent(tested, _PLAIN_SUM)))
 
     @property
-    def _tests_pure(self) -> bool:
+    def tested_sum(self) -> bool:
+        """Return whether one sum under Laplace noise decides about the target."""
         return self.laplace and self.target is not None and self.target.measure is not Measure.AUC
+
+    @property
+    def most_epsilon(self) -> Fraction:
+        """Return the cap."""
+        return self.schedule.prices.cap.epsilon
+
+    def find_needed_sum(self, epsilon: Fraction | None, sums: ScoreSum) -> float:
+        """Return the noisy sum that the first test needs at a total epsilon, or at the finest level of the cap."""
+        first, cap = self.schedule.prices.epsilons[0], self.most_epsilon
+        return find_needed_sum(sums, self.failure_probability, cap=cap, first=first, epsilon=epsilon)
 
     def check(self) -> None:
         """Raise ``InvalidRequest`` if a rung's noise is too large for the integers that sums are made of; reads no rows."""
@@ -180,7 +190,7 @@ class TableTraining:
             sealed = TrainedTable(weigh_rows(sealed.blocks, factors))
         run = TableRun(self, sealed, bits)
         with self.progress() if self.progress else Quiet() as progress:
-            climb = self._climb_confirmed if self._tests_pure else self._climb_measured
+            climb = self._climb_confirmed if self.tested_sum else self._climb_measured
             number, score, stops, reason = climb(run, progress)
         model, lines = run.scored, dict[str, Any]()
         if self.report.share:
@@ -194,7 +204,8 @@ class TableTraining:
         """Train on a rung at a time, and test the model with Laplace noise once that is worth its price."""
         assert self.target is not None
         rungs, prices = self.schedule.rungs, self.schedule.prices
-        stops = Confirmation(self.target, self.failure_probability, prices.cap.epsilon)
+        stops = Confirmation(self.target, self.failure_probability, prices.cap.epsilon, self.rows_per_unit)
+        source = OpenSums(run.open_test, run.open_mean)
         steps, total = 0, sum(rung.steps for rung in rungs)
         score: MeasuredScore | None = None
         number, reason = 0, ""
@@ -207,9 +218,9 @@ class TableTraining:
                 reason = "stopped by the caller"  # the rung that it interrupted is billed
                 break
             steps += rung.steps
-            last = number + 1 == len(rungs) or not stops.affords(prices.epsilons[number + 1])
+            following = prices.epsilons[number + 1] if number + 1 < len(rungs) else None
             sums = self._pure_sum(run.profile)
-            reason = stops.confirm(score, sums, run.profile, run.open_test, prices.epsilons[number], last=last)
+            reason = stops.confirm(score, sums, run.profile, source, prices.epsilons[number], following=following)
             progress.advance_steps(steps, total, prices.epsilons[number] + stops.spent, describe_score(score))
             if reason:
                 break
@@ -273,7 +284,7 @@ class TableTraining:
         low, high = self.target_bounds
         reach = find_reach(self.target, profile)
         half, middle = (high - low) / 2, profile.target_middle
-        return ScoreSum(self.target, None, self.rows_per_unit, half, middle, reach, guided=self._tests_pure)
+        return ScoreSum(self.target, None, self.rows_per_unit, half, middle, reach, guided=self.tested_sum)
 
     def _pure_sum(self, profile: TableProfile) -> ScoreSum:
         """Return the sums of a test with Laplace noise, which is never about an area under the curve."""
@@ -300,19 +311,13 @@ class TableTraining:
         trained = prices.epsilons[number]
         tested = stops.spent if isinstance(stops, Confirmation) else Fraction(0)
         outcome = Outcome.FIXED if self.target is None else Outcome.TESTED if stops.met else Outcome.NOT_MET
-        main = next(iter(score.values))
-        measured = {
-            f"measured {name}": f"{value:.4g} ± {2 * deviation:.2g}"
-            for name, (value, deviation) in score.values.items()
-            if name == main or 2 * deviation < _TELLING * abs(value)  # a side measure that is all noise says nothing
-        }
         labels = None if self.classes is None else self.terms.get("classes", range(self.classes))
         terms = {
             **self.terms,
             "rows, about" if self.class_weights is None else "weight of the rows, about": round(profile.rows),
             **({"rows, off by at most about": round(2 * profile.rows_error)} if profile.rows_error else {}),
             **note_profile(profile, labels=labels, width=self.width, declared_rows=self.public_rows),
-            **measured,
+            **note_scores(score.values),
             **lines,
             **describe_baseline(self.classes, self.target_bounds, profile),
             "measured on": describe_measure(by_row=self.unit.is_row, weighted=self.class_weights is not None),

@@ -27,10 +27,12 @@ from expost.core import (
 from expost.core.question_cap import read_cap
 from expost.core.rational import probability, rational
 from expost.data import Dataset
+from expost.data.row_source import column_names
 from expost.models.descent.sgd_estimator import target_numbers
 from expost.models.descent.training_watch import RichProgress
 from expost.models.estimator import (
     PrivateEstimator,
+    check_columns,
     check_flag,
     limit_threads,
     pay_for_query,
@@ -41,8 +43,16 @@ from expost.models.tabular.coefficient_estimates import list_contrasts
 from expost.models.tabular.coefficient_table import CoefficientTable
 from expost.models.tabular.column_declaration import declare_columns, read_columns
 from expost.models.tabular.column_encoding import CategoryColumn, NumberColumn
+from expost.models.tabular.column_selection import (
+    ColumnSelection,
+    SelectFirst,
+    read_select,
+    selection_noise,
+    split_for_selection,
+)
 from expost.models.tabular.encoded_shape import EncodedShape
 from expost.models.tabular.private_levels import LevelsFirst, PrivateLevelColumn, plan_searches, split_for_levels
+from expost.models.tabular.promise_margin import PromiseMargin, find_promise_margin
 from expost.models.tabular.pure_schedule import plan_pure_epsilon, plan_pure_score
 from expost.models.tabular.pure_training import PureTraining
 from expost.models.tabular.rung_schedule import SideShares, plan_epsilon, plan_score
@@ -53,10 +63,18 @@ from expost.models.tabular.table_profile import RowBlocks
 from expost.models.tabular.table_report import TableReport
 from expost.models.tabular.table_training import TableTraining
 from expost.models.tabular.tabular_rows import RowChunk, TabularRows
-from expost.models.tabular.tabular_source import encode_frame, table_dataset
-from expost.models.tabular.training_choice import TrainingChoice, TrainingWay, read_delta, read_method
+from expost.models.tabular.tabular_source import encode_frame, name_matrix, stored_names, table_dataset
+from expost.models.tabular.training_choice import (
+    TrainingChoice,
+    TrainingPlan,
+    TrainingTerms,
+    TrainingWay,
+    plan_blank,
+    read_delta,
+    read_method,
+)
 
-__all__ = ["TabularEstimator"]
+__all__ = ["TabularEstimator", "read_one_target"]
 
 _WIDEST = 511  # features: a Newton step releases half the square of their number
 
@@ -91,6 +109,9 @@ class TabularEstimator(PrivateEstimator):
         Public declarations of the features: ``{"age": (17, 90), "education": ["school", "college"], "since": (date, date),
         "member": "boolean", "city": "private"}``. The levels of a private column are found in the rows, inside the bill. A
         column that is not in it is not used. Default: what the dataset or its description declares. See docs/tables.md.
+    select : int, optional
+        Train with this many of the declared columns: those that vary most with the target, chosen inside the bill from one
+        noisy release. Default: all of them.
     unit : str, optional
         The column whose value names a person. Default: that of a ``Dataset``, or one row.
     max_rows_per_unit : int, optional
@@ -112,6 +133,8 @@ class TabularEstimator(PrivateEstimator):
         The intercepts.
     encoder_ : TableEncoder
         How rows become features; ``encoder_.names_out`` names them.
+    selected_columns_ : tuple of str
+        The columns that the model uses: all declared ones, or those that ``select`` kept.
     """
 
     score: Any
@@ -121,12 +144,15 @@ class TabularEstimator(PrivateEstimator):
     method: Any
     failure_probability: Any
     columns: Any
+    select: Any
     unit: Any
     max_rows_per_unit: Any
     rows: Any
     report: Any
     progress: Any
     _classifier: bool
+    _table_names: tuple[str, ...] | None = None
+    """All columns of the table that was passed to ``fit``, for the receipt; None if only the dataset knows them."""
     _reports: tuple[str, ...] = ("coefficients",)
 
     # Fitting ----------------------------------------------------------------------------------------------------------
@@ -146,19 +172,29 @@ class TabularEstimator(PrivateEstimator):
         EngineFailed
             The data source failed; the worst case stays charged.
         """
-        wanted = _one_target(y, target)
+        wanted = read_one_target(y, target)
+        dataset, name, labels, pay = self._open_table(X, wanted, self._feature_columns(wanted))
+        return self._fit_dataset(dataset, name, pay, labels=labels)
+
+    def _open_table(
+        self, X: Any, wanted: Any, columns: Any
+    ) -> tuple[Dataset, str, Sequence[Any] | None, Callable[[Query, Any], Release[Any]]]:
+        """Return a table as a dataset, the name of its target, the classes known so far, and who pays."""
+        if wanted is None:
+            self._read_vector(None)  # raises
+        named = name_matrix(X)
+        self._table_names = stored_names(named)
         labels = self._early_classes(wanted)
         dataset, name = table_dataset(
-            X,
+            named,
             wanted,
-            columns=self._feature_columns(wanted),
+            columns=columns,
             classes=labels,
             unit=self.unit,
             max_rows_per_unit=self.max_rows_per_unit,
         )
         own = {"unit": dataset.unit, "columns": tuple(dataset.schema)}
-        pay = partial(pay_for_query, **(self._payment_terms(self._account_of(X)) | own))
-        return self._fit_dataset(dataset, name, pay, labels=labels)
+        return dataset, name, labels, partial(pay_for_query, **(self._payment_terms(self._account_of(X)) | own))
 
     @share_parameters(_FIT)
     def fit_with(
@@ -170,13 +206,18 @@ class TabularEstimator(PrivateEstimator):
         target: str,
     ) -> Self:
         """Train on columns of a dataset and let the caller pay. Call ``Session.fit`` instead."""
+        self._check_session(dataset)
+        self._table_names = None
+        return self._fit_dataset(dataset, target, pay, features, labels=self._early_classes(target))
+
+    def _check_session(self, dataset: Dataset) -> None:
+        """Refuse a ledger or a unit of the model's own where a session pays."""
         if self.ledger is not None:
             raise InvalidRequest("Expected no ledger together with a session", do="Leave it out")
         if self.unit not in (None, dataset.unit.column):
             raise InvalidRequest(
                 "Expected the unit of the session's dataset", got=self.unit, do="Leave unit out; the dataset has one"
             )
-        return self._fit_dataset(dataset, target, pay, features, labels=self._early_classes(target))
 
     def _fit_dataset(
         self,
@@ -188,17 +229,8 @@ class TabularEstimator(PrivateEstimator):
         labels: Sequence[Any] | None,
     ) -> Self:
         """Plan the training from public facts, let it be paid for, and keep what was released."""
-        if dataset.adjacency is not Adjacency.ADD_REMOVE:
-            raise InvalidRequest(
-                "Expected a dataset whose rows are added or removed",
-                do='Describe it with adjacency="add-remove"; its number of rows is then private',
-            )
-        encoder = read_columns(
-            self._feature_columns(target, features), dataset, target=target, unit=dataset.unit.column
-        )
-        query = self._build_query(dataset, encoder, target, labels)
-        remember_columns(self, encoder.names_in, len(encoder.names_in))
-        self.encoder_ = encoder  # private levels, once they are found, replace it
+        query = self._plan_fit(dataset, target, features, labels=labels, terms=self._read_terms())
+        query.plan(dataset, PlanContext())  # what is wrong is said here, before anything is asked of a ledger
         try:
             with limit_threads():
                 release = pay(query, dataset)
@@ -208,28 +240,55 @@ class TabularEstimator(PrivateEstimator):
         self._keep_release(release)
         return self
 
+    def _plan_fit(
+        self,
+        dataset: Dataset,
+        target: str,
+        features: Sequence[str] | None,
+        *,
+        labels: Sequence[Any] | None,
+        terms: TrainingTerms,
+    ) -> TrainingChoice:
+        """Return the training of a dataset, and keep what is public about its columns; reads no rows."""
+        if dataset.adjacency is not Adjacency.ADD_REMOVE:
+            raise InvalidRequest(
+                "Expected a dataset whose rows are added or removed",
+                do='Describe it with adjacency="add-remove"; its number of rows is then private',
+            )
+        encoder = read_columns(
+            self._feature_columns(target, features), dataset, target=target, unit=dataset.unit.column
+        )
+        query = self._build_query(dataset, encoder, target, labels, terms)
+        remember_columns(self, encoder.names_in, len(encoder.names_in))
+        self.encoder_ = encoder  # replaced once private levels are found, or columns selected
+        return query
+
     def _build_query(
-        self, dataset: Dataset, encoder: TableEncoder, target: str, known: Sequence[Any] | None
+        self,
+        dataset: Dataset,
+        encoder: TableEncoder,
+        target: str,
+        known: Sequence[Any] | None,
+        given: TrainingTerms,
     ) -> TrainingChoice:
         """Return the training of public facts and arguments; reads no rows."""
-        wanted, epsilon, cap = self._read_terms()
-        delta = read_delta(self.delta)
-        method = read_method(self.method, delta, classifier=self._classifier)
+        method = read_method(self.method, given.delta, classifier=self._classifier)
         classes, bounds = self._read_target(dataset, target, known)
         labels = None if classes is None else tuple(classes.tolist())
         extras = _Extras(self._read_class_weights(labels), self._read_report(labels))
+        select = read_select(self.select, len(encoder.columns))
         rows = self._read_rows()
         row = dataset.unit.is_row
         question = f"train {type(self).__name__}"
         common: dict[str, Any] = {
             "question": question,
             "classes": None if labels is None else len(labels),
-            "target": wanted,
+            "target": given.target,
             "target_bounds": bounds,
             "rows_per_unit": 1 if row else int(dataset.max_rows_per_unit or 1),
             "unit": dataset.unit,
             "public_rows": rows,
-            "failure_probability": probability(self.failure_probability, "failure_probability"),
+            "failure_probability": given.failure_probability,
             "progress": RichProgress if check_flag(self.progress, "progress") else None,
         }
 
@@ -237,6 +296,8 @@ class TabularEstimator(PrivateEstimator):
             """Return how the rows are read, and the terms of a way."""
             _check_width(encoder, rows)
             source = TabularRows.read(dataset, encoder, target, classes=labels)
+            used = {*encoder.names_in, target, dataset.unit.column}
+            unused = [name for name in self._table_names or dataset.schema if name not in used]
 
             def read(_: Any) -> RowBlocks:
                 if labels is not None:
@@ -247,47 +308,42 @@ class TabularEstimator(PrivateEstimator):
                 "target column": target,
                 **({"target bounds": list(bounds)} if labels is None else {"classes": list(labels)}),
                 "columns": list(encoder.names_in),
+                **({"columns not used": unused} if unused else {}),
                 "features": encoder.width,
                 **({} if row else {"rows per unit, at most": dataset.max_rows_per_unit}),
                 "way": way,
             }
             return common | {"read": read, "terms": terms}
 
-        def build(way: TrainingWay, reason: str) -> TableTraining | LevelsFirst | PureTraining:
+        def build(way: TrainingWay, reason: str) -> TrainingPlan:
             """Return the plan of one way."""
-            told = f"{way}: {reason}"
+            told = partial(describe, way=f"{way}: {reason}")
             if way == "newton":
-                given = (wanted, epsilon or cap, delta)
-                return self._plan_newton(dataset, encoder, given, partial(describe, way=told), extras)
-            self._refuse_extras(encoder, wanted, extras)
-            moments = way == "moments"
-            pure = plan_pure_score(cap, classes=self._classifier, refines=moments)
-            return PureTraining(
-                schedule=plan_pure_epsilon(epsilon, classes=self._classifier) if epsilon else pure,
-                shape=EncodedShape.of(encoder),
-                moments=moments,
-                **describe(encoder, told),
-            )
+                return self._plan_newton(dataset, encoder, given, told, extras, select)
+            self._refuse_extras(encoder, given.target, extras)
+            return self._plan_pure(encoder, given, told, select, moments=way == "moments")
 
-        choice = TrainingChoice(question, method, delta, build)
-        choice.plan(dataset, PlanContext())  # what is wrong is said here, before anything is asked of a ledger
-        return choice
+        return TrainingChoice(question, method, given.delta, build, climbs=given.epsilon is None)
 
     def _plan_newton(
         self,
         dataset: Dataset,
         encoder: TableEncoder,
-        given: tuple[Target | None, Fraction, Fraction],
+        given: TrainingTerms,
         describe: Callable[[TableEncoder], dict[str, Any]],
         extras: _Extras,
-    ) -> TableTraining | LevelsFirst:
+        select: int | None,
+    ) -> TrainingPlan:
         """Return the training by Newton steps, after a search for levels if some are private; reads no rows."""
-        wanted, cap, delta = given
-        each, small, cap, delta = split_for_levels(encoder, cap=cap, delta=delta, fixed=wanted is None)
+        fixed = given.epsilon is not None
+        each, small, cap, delta = split_for_levels(encoder, cap=given.level, delta=given.delta, fixed=fixed)
         weights = extras.class_weights
-        before = BALANCED_SHARE if weights is not None and weights.public is None else 0.0
-        sides = SideShares(before=before, after=self._make_report(encoder, extras.reported).share)
-        if wanted is None:
+        sides = SideShares(
+            before=BALANCED_SHARE if weights is not None and weights.public is None else 0.0,
+            after=self._make_report(encoder, extras.reported).share,
+            first=None if select is None else selection_noise(cap, delta, fixed=fixed),
+        )
+        if fixed:
             schedule = plan_epsilon(cap, delta, sides)
         else:
             schedule = plan_score(cap, delta, numeric=not self._classifier, sides=sides)
@@ -300,32 +356,71 @@ class TabularEstimator(PrivateEstimator):
                 indicators=_find_indicators(encoder),
                 class_weights=weights,
                 report=self._make_report(encoder, extras.reported),
+                laplace=not fixed,
                 **describe(encoder),
             )
 
-        def train(levels: Mapping[str, Sequence[str]]) -> TableTraining:
-            self.encoder_ = TableEncoder(
-                tuple(
-                    # A column without a frequent level is "other" throughout.
-                    CategoryColumn(column.name, tuple(levels[column.name]) or ("",))
-                    if column.name in levels
-                    else column
-                    for column in encoder.columns
-                )
+        def build_stages(encoder: TableEncoder) -> TableTraining | SelectFirst:
+            if select is None:
+                self.encoder_ = encoder
+                return build_training(encoder)
+            return self._select_first(encoder, select, build_training, noise=sides.first)
+
+        def train(levels: Mapping[str, Sequence[str]]) -> TableTraining | SelectFirst:
+            # A column without a frequent level is "other" throughout.
+            found = (
+                CategoryColumn(column.name, tuple(levels[column.name]) or ("",)) if column.name in levels else column
+                for column in encoder.columns
             )
-            return build_training(self.encoder_)
+            return build_stages(TableEncoder(tuple(found)))
 
         # With private levels the largest number of them is checked, so that nothing is refused after the charge.
-        whole = build_training(encoder)
-        whole.check()
+        whole = build_stages(encoder)
         if not any(isinstance(column, PrivateLevelColumn) for column in encoder.columns):
             return whole
-        return LevelsFirst(
-            searches=plan_searches(dataset, encoder, each, small),
-            train=train,
-            training_cap=schedule.prices.cap,
-            question=f"train {type(self).__name__}",
+        return LevelsFirst(searches=plan_searches(dataset, encoder, each, small), train=train, whole=whole)
+
+    def _plan_pure(
+        self,
+        encoder: TableEncoder,
+        given: TrainingTerms,
+        describe: Callable[[TableEncoder], dict[str, Any]],
+        select: int | None,
+        *,
+        moments: bool,
+    ) -> PureTraining | SelectFirst:
+        """Return the training without a delta; reads no rows."""
+        fixed, level, epsilon = given.epsilon is not None, given.level, Fraction(0)
+        if select is not None:
+            epsilon, level = split_for_selection(level, fixed=fixed)
+        if fixed:
+            schedule = plan_pure_epsilon(level, classes=self._classifier)
+        else:
+            schedule = plan_pure_score(level, classes=self._classifier, refines=moments)
+
+        def build_training(encoder: TableEncoder) -> PureTraining:
+            return PureTraining(schedule=schedule, shape=EncodedShape.of(encoder), moments=moments, **describe(encoder))
+
+        return (
+            build_training(encoder)
+            if select is None
+            else self._select_first(encoder, select, build_training, epsilon=epsilon)
         )
+
+    def _select_first(
+        self, encoder: TableEncoder, picks: int, build_training: Callable[[TableEncoder], Any], **level: Any
+    ) -> SelectFirst:
+        """Return a training that starts with a selection of columns, at a noise multiplier or an epsilon."""
+        whole = build_training(encoder)
+
+        def train(chosen: tuple[str, ...]) -> Any:
+            self.encoder_ = TableEncoder(tuple(each for each in encoder.columns if each.name in chosen))
+            return build_training(self.encoder_)
+
+        selection = ColumnSelection(
+            encoder=encoder, picks=picks, classes=whole.classes, rows_per_unit=whole.rows_per_unit, **level
+        )
+        return SelectFirst(selection=selection, read=whole.read, train=train, whole=whole)
 
     def _refuse_extras(self, encoder: TableEncoder, wanted: Target | None, extras: _Extras) -> None:
         """Raise ``InvalidRequest`` for what only a training with a delta can do."""
@@ -343,8 +438,8 @@ class TabularEstimator(PrivateEstimator):
                     do="Pass delta=1e-6, in an account with a delta, or leave it out",
                 )
 
-    def _read_terms(self) -> tuple[Target | None, Fraction | None, Fraction]:
-        """Return the score asked for, or the epsilon given, and the cap."""
+    def _read_terms(self) -> TrainingTerms:
+        """Return the score asked for, or the epsilon given, with the cap and the delta."""
         asked = self.__dict__["score"]
         wanted = read_score(asked, self.failure_probability, classifier=self._classifier)
         cap = read_cap(self.max_epsilon)
@@ -353,7 +448,9 @@ class TabularEstimator(PrivateEstimator):
             raise InvalidRequest(
                 "Expected a score or an epsilon, one of them", do=f"Pass score={example} or epsilon=0.1"
             )
-        return wanted, None if wanted is not None else rational(self.epsilon, "epsilon"), cap
+        epsilon = None if wanted is not None else rational(self.epsilon, "epsilon")
+        failure = probability(self.failure_probability, "failure_probability")
+        return TrainingTerms(wanted, epsilon, cap, read_delta(self.delta), failure)
 
     def _read_report(self, labels: Sequence[Any] | None) -> tuple[str, ...]:
         """Return what else is to be released."""
@@ -365,7 +462,9 @@ class TabularEstimator(PrivateEstimator):
             )
         if listed and labels is not None and len(labels) != 2:
             raise InvalidRequest(
-                f"Expected two classes for report={list(listed)}", got=f"{len(labels)} classes", do="Leave report out"
+                f"Expected two classes for report={list(listed)}. Only binary classification is supported for it",
+                got=f"{len(labels)} classes",
+                do="Leave report out",
             )
         return tuple(listed)
 
@@ -376,12 +475,52 @@ class TabularEstimator(PrivateEstimator):
     def _read_class_weights(self, labels: Sequence[Any] | None) -> ClassWeights | None:
         return None
 
-    def _read_rows(self) -> int | None:
-        if self.rows is None:
+    def _read_rows(self, given: Any = None) -> int | None:
+        rows = self.rows if given is None else given
+        if rows is None:
             return None
-        if isinstance(self.rows, bool) or not isinstance(self.rows, int | np.integer) or self.rows < 1:
-            raise InvalidRequest("Expected rows to be a whole number >= 1", got=self.rows, do="Pass a public number")
-        return int(self.rows)
+        if isinstance(rows, bool) or not isinstance(rows, int | np.integer) or rows < 1:
+            raise InvalidRequest("Expected rows to be a whole number >= 1", got=rows, do="Pass a public number")
+        return int(rows)
+
+    @explain_arguments
+    def find_plan_margin(self, plan: Any, *, rows: int | None = None) -> PromiseMargin | None:
+        """Return how good a model must be for the test of a planned fit. Call ``Session.price`` instead.
+
+        Parameters
+        ----------
+        plan : TrainingPlan
+            The plan of a fit.
+        rows : int, optional
+            The number of rows, or of persons, or about that. Default: the declared one.
+
+        Returns
+        -------
+        PromiseMargin or None
+            None if the plan has no score to reach, its margin is not known before, or the number of rows is not.
+        """
+        return find_promise_margin(plan, self._read_rows(rows))
+
+    def _find_margin(
+        self, rows: Any, bounds: tuple[float, float] = (-1.0, 1.0), spread: float | None = None
+    ) -> PromiseMargin:
+        """Return the margin of the promise for a number of rows; reads no rows."""
+        count = self._read_rows(rows)
+        if count is None:
+            raise InvalidRequest("Expected the number of rows, or about that", do="Pass rows=20_000")
+        given = self._read_terms()
+        method = read_method(self.method, given.delta, classifier=self._classifier)
+        per_unit = 1 if self.unit is None else int(self.max_rows_per_unit or 1)
+        plan = plan_blank(given, method, classifier=self._classifier, target_bounds=bounds, rows_per_unit=per_unit)
+        found = None if given.target is None else find_promise_margin(plan, count, spread)
+        if found is None:
+            known = "accuracy or log_loss" if self._classifier else "r2, rmse or mae"
+            raise InvalidRequest(
+                f"Expected a score whose margin is known before the training: {known}",
+                got=self.__dict__["score"],
+                do='Pass score=("accuracy", 0.9)' if self._classifier else 'Pass score=("r2", 0.8)',
+            )
+        return found
 
     def _feature_columns(self, target: Any, features: Sequence[str] | None = None) -> Any:
         """Return the declarations of the features: ``columns`` without the target, or those of some features."""
@@ -420,6 +559,7 @@ class TabularEstimator(PrivateEstimator):
     def _keep_release(self, release: Release[TableModel]) -> None:
         """Keep a release as the fitted model."""
         self.release_ = release
+        self.selected_columns_ = self.encoder_.names_in
         self.coef_, self.intercept_ = release.value.coefficients
 
     def coefficients(self, *, confidence: float = 0.95) -> CoefficientTable:
@@ -445,12 +585,14 @@ class TabularEstimator(PrivateEstimator):
 
     def _compute_scores(self, X: Any) -> NDArray[np.float64]:
         check_is_fitted(self, "release_")
+        shape: Any = getattr(X, "shape", ())
+        if column_names(X) is None and len(shape) == 2:
+            check_columns(self, None, int(shape[1]))
         model: TableModel = self.release_.value
-        return model.compute_scores(encode_frame(X, self.encoder_))
+        return model.compute_scores(encode_frame(X, self.encoder_, names=tuple(self.feature_names_in_)))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = False
         tags.input_tags.string = True
         tags.input_tags.categorical = True
         return tags
@@ -480,7 +622,7 @@ def _check_width(encoder: TableEncoder, rows: int | None) -> None:
         )
 
 
-def _one_target(y: Any, target: str | None) -> Any:
+def read_one_target(y: Any, target: str | None) -> Any:
     """Return the target: a name, or an array."""
     if target is None:
         return y

@@ -200,7 +200,7 @@ def _read_classes(target: str, classes: Any) -> tuple[Any, ...]:
     known = {canonical_value(each) for each in listed if each is not None and each == each}
     if isinstance(classes, str | bytes) or len(known) != len(listed) or len(listed) < 2:
         raise InvalidRequest(
-            f"Expected at least two different classes of {target!r}, none missing",
+            f"Expected at least two different classes of {target!r}, none missing, not one class",
             got=", ".join(map(repr, listed[:_SHOWN])) or "none",
             do='Pass classes=["no", "yes"]',
         )

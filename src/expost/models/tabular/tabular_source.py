@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from sklearn.utils.validation import column_or_1d
 
 from expost.core import Adjacency, InvalidRequest, Unit
 from expost.core.argument import check_unmasked
@@ -20,7 +21,7 @@ from expost.models.tabular.column_declaration import declare_columns, declared_t
 from expost.models.tabular.column_encoding import Features
 from expost.models.tabular.table_encoder import TableEncoder, list_names
 
-__all__ = ["encode_frame", "table_dataset"]
+__all__ = ["encode_frame", "name_matrix", "stored_names", "table_dataset"]
 
 _CSV = (".csv", ".tsv")
 
@@ -88,16 +89,14 @@ def table_dataset(
         terms |= {"unit": Unit.of(unit), "max_rows_per_unit": max_rows_per_unit}
     elif max_rows_per_unit is not None:
         raise InvalidRequest("Expected limits per unit only with an id column", do='Pass unit="the id column"')
-    X, target = _name_matrix(X), y if isinstance(y, str) else None
-    names = _names_of(X)
+    X, target = name_matrix(X), y if isinstance(y, str) else None
+    names = stored_names(X)
     features = [each for each in names or () if each not in (target, unit)]
     declared = {} if columns is None else declare_columns(columns, features)
     types = declared_types(declared) | dict(types or {})
     kind = "real" if classes is None else implied_types({}, {"y": tuple(classes)}, None).get("y")
     if target is not None and kind is not None:
         types = {target: kind} | types
-    if unit is not None and isinstance(X, str | Path):
-        types = {unit: "text"} | types  # else guessed from the first rows of a CSV file
     if declared and names is not None:
         X = _select(X, [each for each in names if each in {*declared, target, unit}])
     if target is None:
@@ -107,7 +106,7 @@ def table_dataset(
     return dataset, target
 
 
-def encode_frame(X: Any, encoder: TableEncoder) -> Features:
+def encode_frame(X: Any, encoder: TableEncoder, names: Sequence[str] | None = None) -> Features:
     """Return the features of rows that the caller may see, one line per row, in their order.
 
     Parameters
@@ -117,6 +116,8 @@ def encode_frame(X: Any, encoder: TableEncoder) -> Features:
         order of the fit.
     encoder : TableEncoder
         How rows become features.
+    names : sequence of str, optional
+        The columns of a matrix, in the order of the fit. Default: those of the encoder.
 
     Returns
     -------
@@ -133,14 +134,14 @@ def encode_frame(X: Any, encoder: TableEncoder) -> Features:
             "Expected rows that the caller may see, such as a data frame: a Dataset is private",
             do="Pass the rows to predict",
         )
-    X = _name_matrix(X, encoder.names_in)
+    X = name_matrix(X, names or encoder.names_in)
     parts = [encoder.encode(batch) for batch in _read_batches(X, encoder)]
     return np.concatenate([np.zeros((0, encoder.width), np.float32), *parts])
 
 
 def _read_batches(X: Any, encoder: TableEncoder) -> Iterator[pa.RecordBatch]:
     """Read the columns that an encoder needs, after checking names and types."""
-    names = _names_of(X)
+    names = stored_names(X)
     missing = [name for name in encoder.names_in if names is not None and name not in names]
     if missing:
         raise InvalidRequest(f"Expected the columns {list_names(missing)} in the table", do="Add them")
@@ -171,15 +172,18 @@ def _with_unit(dataset: Dataset, unit: str | None, max_rows_per_unit: int | None
         dataset.expression(unit)
         # The public number of rows is not that of units.
         view.unit, view.rows = Unit.of(unit), None
+        view._read_ids_again(unit)
     view.max_rows_per_unit = None if limit is None else int(limit)
     return view
 
 
-def _name_matrix(X: Any, names: Sequence[str] | None = None) -> Any:
+def name_matrix(X: Any, names: Sequence[str] | None = None) -> Any:
     """Return a matrix as a mapping of named columns; anything else unchanged."""
     check_unmasked(X)
     if hasattr(X, "tocsr"):
         X = X.toarray()
+    if _is_array_like(X):
+        X = np.asarray(X)
     nested = isinstance(X, list | tuple) and not any(map(_is_row_mapping, X[:1]))
     if not isinstance(X, np.ndarray) and not nested:
         return X
@@ -187,18 +191,34 @@ def _name_matrix(X: Any, names: Sequence[str] | None = None) -> Any:
         matrix = X if isinstance(X, np.ndarray) else np.array([list(row) for row in X], dtype=object)
     except (TypeError, ValueError):  # rows that are not lists, or of several lengths
         matrix = np.empty(0)
-    if matrix.ndim != 2 or matrix.dtype.kind not in "biufOU" or not matrix.shape[1]:
-        raise InvalidRequest("Expected a table of rows and columns", do="Reshape it to (rows, columns)")
+    if matrix.dtype.kind == "c":
+        raise InvalidRequest(
+            "Expected real numbers: Complex data not supported", do="Pass the real and imaginary parts as columns"
+        )
+    if matrix.ndim != 2 or matrix.dtype.kind not in "biufOU":
+        raise InvalidRequest("Expected a table of rows and columns", do="Reshape your data to (rows, columns)")
+    if not matrix.shape[1]:
+        raise InvalidRequest(
+            "Expected at least one column, got 0 feature(s) (shape=(, 0)) while a minimum of 1 is required",
+            do="Pass a table with columns",
+        )
     if names is not None and len(names) != matrix.shape[1]:
         raise InvalidRequest(f"Expected {len(names)} columns", got=matrix.shape[1], do="Pass the columns of the fit")
     return {name: matrix[:, place] for place, name in enumerate(names or [f"x{k}" for k in range(matrix.shape[1])])}
+
+
+def _is_array_like(X: Any) -> bool:
+    """Return whether an object converts itself to an array and has no columns of its own."""
+    if isinstance(X, np.ndarray) or not hasattr(X, "__array__"):
+        return False
+    return not any(hasattr(X, name) for name in ("columns", "column_names", "__arrow_c_stream__"))
 
 
 def _is_row_mapping(row: object) -> bool:
     return isinstance(row, Mapping)
 
 
-def _names_of(X: Any) -> tuple[str, ...] | None:
+def stored_names(X: Any) -> tuple[str, ...] | None:
     """Return the names of a table in memory, None if it is a file or the like, whose names its engine knows."""
     if isinstance(X, Mapping):
         return tuple(X)
@@ -259,7 +279,7 @@ def _append_target(
     X: Any, y: Any, *, types: Mapping[str, str], kind: str | None, unit: str | None
 ) -> tuple[pa.Table, str]:
     """Return a table in memory with an array of targets as its last column, and the name of that column."""
-    if _names_of(X) is None and not isinstance(X, list | tuple):
+    if stored_names(X) is None and not isinstance(X, list | tuple):
         raise InvalidRequest(
             "Expected the name of the target column with a file or a database", do='Pass target="income"'
         )
@@ -282,8 +302,9 @@ def _read_target(y: Any, kind: str | None) -> pa.Array:
     typed = typed_column(y)
     if typed is not None:
         return typed
+    y = np.asarray(y) if _is_array_like(y) and not hasattr(y, "dtype") else y
     if getattr(y, "ndim", 1) == 2 and y.shape[1] == 1:
-        y = (y.to_numpy() if hasattr(y, "to_numpy") else np.asarray(y)).reshape(-1)
+        y = column_or_1d(y.to_numpy() if hasattr(y, "to_numpy") else np.asarray(y), warn=True)
     if not isinstance(y, list | tuple) and getattr(y, "ndim", 0) != 1:
         raise InvalidRequest("Expected one column of targets", do="Pass one target per row")
     engine, _ = open_source({"y": y}, types={"y": kind or "text"} if _stores_no_type(y) else None)

@@ -38,9 +38,12 @@ from expost.stats.hypothesis.goodness_of_fit import GoodnessOfFitTest
 from expost.stats.hypothesis.hypothesis_input import Alternative, Number, read_public_rows, read_test_epsilon
 from expost.stats.hypothesis.hypothesis_plan import HypothesisPlan, HypothesisQuery, HypothesisVerdict
 from expost.stats.hypothesis.independence import IndependenceTest
+from expost.stats.hypothesis.kruskal_wallis import KruskalWallisTest
 from expost.stats.hypothesis.linear_correlation import LinearCorrelationTest
+from expost.stats.hypothesis.mann_whitney import MannWhitneyTest
 from expost.stats.hypothesis.mean_difference import MeanDifferenceTest
 from expost.stats.hypothesis.rank_correlation import CorrelationTest
+from expost.stats.hypothesis.signed_rank import SignedRankTest
 from expost.stats.hypothesis.split import SplitTest
 
 __all__ = ["AdaptiveTester", "SeriesFinding", "level_after_answers", "level_after_decisions"]
@@ -51,8 +54,11 @@ NAMED_TESTS: Mapping[str, Callable[..., HypothesisQuery]] = {
     "correlation": CorrelationTest,
     "fit": GoodnessOfFitTest,
     "independence": IndependenceTest,
+    "kruskal_wallis": KruskalWallisTest,
     "linear_correlation": LinearCorrelationTest,
+    "mann_whitney": MannWhitneyTest,
     "mean_difference": MeanDifferenceTest,
+    "signed_rank": SignedRankTest,
     "split": SplitTest,
 }
 """The queries by the names of their functions, without ``_test``."""
@@ -207,8 +213,8 @@ class AdaptiveTester(SingleOwner):
         Parameters
         ----------
         test : str
-            One of "binomial", "fit", "independence", "mean_difference", "anova", "correlation", "linear_correlation"
-            and "split".
+            One of "binomial", "fit", "independence", "mean_difference", "anova", "mann_whitney", "kruskal_wallis",
+            "signed_rank", "correlation", "linear_correlation" and "split".
         *subject : str or list of float
             The positional arguments of the test's query: its columns, for "fit" also the probabilities, for "split" the
             relation first.

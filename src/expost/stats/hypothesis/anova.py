@@ -81,7 +81,10 @@ class AnovaTest(HypothesisQuery):
     effect : sequence of float, optional
         The true means of the groups at which the power is needed. Required with ``power``.
     expected_rows : int, optional
-        A public guess of the number of rows, for ``power`` under add-remove. Groups are supposed to be of equal size.
+        A public guess of the number of rows, for ``power`` under add-remove, if ``expected_sizes`` is not given.
+    expected_sizes : sequence of int, optional
+        A public guess of the number of rows of each group, for ``power`` where sizes are private. Default: groups are
+        supposed to be of equal size. A test of groups that are less even than supposed has less power than asked.
     equal_spread : bool, default False
         Take the spreads of the groups to be equal. This gains some power where groups are small or many. If the spreads
         differ, the level does not hold.
@@ -102,6 +105,7 @@ class AnovaTest(HypothesisQuery):
     level: Number = 0.05
     max_epsilon: Number | None = None
     expected_rows: int | None = None
+    expected_sizes: Sequence[int] | None = None
     equal_spread: bool = False
 
     def __post_init__(self) -> None:
@@ -128,32 +132,37 @@ class AnovaTest(HypothesisQuery):
         question: str,
     ) -> AnovaPlan:
         """Price the test for a table of this size."""
-        sizes = public_sizes or ()
+        fixed = self._read_price_terms().fixed
+        asked = fixed is None and public_sizes is None
+        supposed = size.suppose_sizes(len(groups), self.expected_sizes) if asked else None
         return AnovaPlan(
             question=question,
-            price=self._read_price_terms().fixed or self._price_power(size, bounds, len(groups), sizes),
+            price=fixed or self._price_power(size, bounds, public_sizes, supposed or public_sizes or ()),
             value=self.value,
             by=self.by,
             groups=groups,
             bounds=bounds,
             size=size,
             public_sizes=public_sizes,
+            supposed_sizes=supposed,
             equal_spread=bool(self.equal_spread),
         )
 
     def _price_power(
-        self, size: TableSize, bounds: tuple[float, float], groups: int, public_sizes: tuple[int, ...]
+        self,
+        size: TableSize,
+        bounds: tuple[float, float],
+        public_sizes: tuple[int, ...] | None,
+        sizes: tuple[int, ...],
     ) -> HypothesisPrice:
         """Find the smallest epsilon with the power asked for."""
-        if self.effect is None or self.deviation is None or read_floats(self.effect).shape != (groups,):
+        if self.effect is None or self.deviation is None or read_floats(self.effect).shape != (len(sizes),):
             raise InvalidRequest(
                 "Expected the mean of each group and a standard deviation together with power",
                 do="Pass effect= and deviation=",
             )
         terms, means = self._read_price_terms(), [float(mean) for mean in self.effect]
         deviation = float(rational(self.deviation, "deviation"))
-        # Private sizes are supposed to be even: how many rows are in which group must not influence the price.
-        sizes = public_sizes or [max(size.priced_rows // groups, 1)] * groups
 
         def power_at(epsilon: float) -> float:
             return anova_power(
@@ -163,7 +172,7 @@ class AnovaTest(HypothesisQuery):
                 bounds=bounds,
                 epsilon=epsilon,
                 level=float(terms.level),
-                public_sizes=bool(public_sizes),
+                public_sizes=public_sizes is not None,
                 adjacency=size.adjacency,
                 equal_spread=self.equal_spread,
             )
@@ -207,6 +216,7 @@ def anova_test(
     level: Number = 0.05,
     max_epsilon: Number | None = None,
     expected_rows: int | None = None,
+    expected_sizes: Sequence[int] | None = None,
     equal_spread: bool = False,
     bits: BitSource | None = None,
 ) -> Release[HypothesisVerdict]:

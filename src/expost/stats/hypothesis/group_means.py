@@ -372,6 +372,7 @@ class GroupMeansPlan(HypothesisPlan, ABC):
     bounds: tuple[float, float]
     size: TableSize
     public_sizes: tuple[int, ...] | None
+    supposed_sizes: tuple[int, ...] | None
     equal_spread: bool
 
     @property
@@ -388,9 +389,11 @@ class GroupMeansPlan(HypothesisPlan, ABC):
     @property
     def group_terms(self) -> dict[str, object]:
         """Return the description of the groups as printed on a receipt."""
+        supposed = {} if self.supposed_sizes is None else {"sizes supposed for the power": list(self.supposed_sizes)}
         return {
             "bounds": list(self.bounds),
             "sizes": list(self.public_sizes) if self.public_sizes else "private",
+            **supposed,
             "spread": "taken for equal" if self.equal_spread else "of each group",
         }
 

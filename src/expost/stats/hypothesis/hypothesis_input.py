@@ -97,6 +97,23 @@ class TableSize:
             )
         return cls(dataset.rows)
 
+    def suppose_sizes(self, groups: int, expected_sizes: object) -> tuple[int, ...]:
+        """Return the sizes of private groups for which a power is computed: as guessed, or even shares of the rows.
+
+        How many rows are in which group must not influence the price.
+
+        >>> TableSize(100).suppose_sizes(3, None), TableSize(100).suppose_sizes(2, (70, 30))
+        ((33, 33, 33), (70, 30))
+        """
+        if expected_sizes is None:
+            return (max(self.priced_rows // groups, 1),) * groups
+        sizes = read_group_sizes(expected_sizes, groups=groups, name="expected_sizes")
+        if self.rows is not None and sum(sizes) > self.rows:
+            raise InvalidRequest(
+                f"Expected expected_sizes to sum to at most {self.rows} rows", got=sum(sizes), do="Guess smaller groups"
+            )
+        return tuple(sizes)
+
     @property
     def adjacency(self) -> Adjacency:
         """Return the adjacency under which this much is public."""
@@ -237,7 +254,7 @@ def read_alternative(value: object) -> Alternative:
 def read_test_epsilon(epsilon: object) -> Fraction:
     """Read an epsilon that exact noise can have in any test.
 
-    The noise of a test has a sensitivity from 1 to 2^26 (rank correlation of 2^25 rows) and gets at least an eighth of
+    The noise of a test has a sensitivity from 1 to 2^27 (ranks of 2^24 rows in groups) and gets at least an eighth of
     epsilon. With these limits its scale is below 2^60 and its rate at most 1000, as ``check_level`` requires.
     """
     level = rational(epsilon, "epsilon")
@@ -260,12 +277,12 @@ def read_row_count(value: object, name: str = "rows", *, fewest: int = 1, most: 
     return whole(value, name, least=fewest, most=most, do=f"Pass e.g. {min(1000, most)}")
 
 
-def read_group_sizes(value: object, *, groups: int | None = None) -> list[int]:
+def read_group_sizes(value: object, *, groups: int | None = None, name: str = "sizes") -> list[int]:
     """Read the numbers of rows of two or more groups."""
     given: list[Any] = list(value) if isinstance(value, Iterable) and not isinstance(value, str | bytes) else []
     if not 2 <= len(given) <= _MOST_GROUPS or groups not in (None, len(given)):
         number = "of at least two groups" if groups is None else f"of {groups} groups"
-        raise InvalidRequest(f"Expected the sizes {number}", do="Pass e.g. sizes=(100, 100)")
+        raise InvalidRequest(f"Expected the sizes {number}", do=f"Pass e.g. {name}=(100, 100)")
     return [read_row_count(each, "each size") for each in given]
 
 

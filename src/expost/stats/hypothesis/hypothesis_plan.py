@@ -20,6 +20,7 @@ from expost.core import (
     Receipt,
     Release,
     Sealed,
+    Unit,
     explain_arguments,
     share_parameters,
 )
@@ -65,6 +66,7 @@ _TEST_TERMS = {
     "level": "float, default 0.05\nThe significance level at which the power is needed.",
     "max_epsilon": "float, optional\nA cap on the price.",
     "confidence": "float, default 0.95\nThe confidence level of the interval.",
+    "expected_sizes": "sequence of int, optional\nA public guess of the number of rows of each group, for ``power``.",
     "expected_rows": "int, optional\nA public guess of the number of rows, for ``power`` under add-remove.",
     "bits": "BitSource, optional\nThe source of random bits. Default: the system's cryptographic source.",
 }
@@ -206,6 +208,7 @@ class HypothesisPlan(ABC):
         citations: tuple[str, ...],
         interval: tuple[float, float] | None = None,
         adjacency: Adjacency = Adjacency.REPLACE_ONE,
+        unit: Unit = Unit(),
         breakdown: Mapping[str, Fraction] | None = None,
     ) -> Release[HypothesisVerdict]:
         """Return the verdict with its receipt; ``level`` states what the level of the p-value rests on."""
@@ -216,6 +219,7 @@ class HypothesisPlan(ABC):
             promise=PureGuarantee(self.price.epsilon),
             bill=self.worst_case,
             adjacency=adjacency,
+            unit=unit,
             outcome=self.price.outcome,
             target=self.price.target,
             terms={**terms, "level": level, **power},

@@ -212,7 +212,7 @@ def smallest_rows(power_at: Callable[[int], float], *, power: Number) -> int:
     601
     """
     wanted = _read_power(power_at, power)
-    high = 2
+    high = 1
     while power_at(high) < wanted:
         high *= 2
         if high > _MOST_ROWS:

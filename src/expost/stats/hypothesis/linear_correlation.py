@@ -79,7 +79,9 @@ class LinearCorrelationTest(HypothesisQuery):
         one in ten (simulated down to ten rows); the probability of a wrong bound on the spreads is added to them. Where
         both columns are so rare that fewer than about ten rows are expected in both, sums of products are not normal,
         which shows at an epsilon of 20 or more (P(p <= 0.05) up to 0.09): use ``split_test``, whose level is proved, or
-        ``independence_test``. The interval supposes normal pairs.
+        ``independence_test``. The interval supposes normal pairs. The null hypothesis is independence, not a correlation
+        of zero: dependent columns without correlation that are large in the same rows are rejected too often (P(p <=
+        0.05) up to 0.6, docs/hypothesis-tests.md). The receipt states this.
     Numerics: exact integer sums and noise; p-values and intervals are post-processing in floats.
     Reference: GRS09, Definition 2 (noise); BB94, Lemma 1 (unknown spreads); Fis21 (interval);
         docs/proofs/noisy-reference.md.
@@ -208,6 +210,7 @@ class LinearCorrelationPlan(HypothesisPlan):
             level=ASYMPTOTIC,
             terms={
                 "rows": self.rows,
+                "null hypothesis": "independent columns; a correlation of zero alone does not keep the level",
                 "bounds": [list(each) for each in self.bounds],
                 "confidence of the interval": 1 - self.failure,
             },
@@ -215,7 +218,7 @@ class LinearCorrelationPlan(HypothesisPlan):
             citations=_CITATIONS,
         )
 
-    def _interval_around(self, moments: NoisyMoments) -> tuple[float, float]:
+    def _interval_around(self, moments: ReleasedMoments) -> tuple[float, float]:
         """Compute the interval: half of the failure probability is for the noise, half for sampling."""
         failure = float(self.failure) / 2
         sides = 2 if self.alternative == "two-sided" else 1
@@ -287,6 +290,8 @@ def linear_correlation_power(
 ) -> float:
     """Compute the power for normal pairs of this correlation in the middle of their bounds, good to about 0.03.
 
+    It is 0 for fewer rows than the test takes.
+
     Parameters
     ----------
     effect : float
@@ -302,14 +307,16 @@ def linear_correlation_power(
     >>> power > 0.95
     True
     """
-    slope, count = read_correlation(effect), read_row_count(rows, fewest=_FEWEST)
+    slope, count = read_correlation(effect), read_row_count(rows)
     direction = read_alternative(alternative)
     limits = [read_bounds(each) for each in read_pair(bounds, "bounds")]
     spreads = zip(read_pair(deviations, "deviations"), limits, strict=True)
     first, second = (scale_deviation(spread, high - low) for spread, (low, high) in spreads)
     shares = MomentShares.for_rows(Fraction(read_power_epsilon(epsilon)), rows=count)
+    if count < _FEWEST:
+        return 0.0
     squares = [None if shares.squares is None else count * d**2 for d in (first, second)]
-    expected = NoisyMoments.under_shares(0.0, 0.0, 0.0, *squares, rows=count, shares=shares)
+    expected = ReleasedMoments.under_shares(0.0, 0.0, 0.0, *squares, rows=count, shares=shares)
     tail = (float(probability(level, "level")) - NUISANCE) / (2 if direction == "two-sided" else 1)
     if tail <= 0 or expected.square_scale > count:
         return 0.0
@@ -319,7 +326,7 @@ def linear_correlation_power(
     return noisy_normal_power(critical, slope * count * first * second, deviation, scales, direction)
 
 
-def linear_correlation_p_values(moments: NoisyMoments, alternative: Alternative = "two-sided") -> Floats:
+def linear_correlation_p_values(moments: ReleasedMoments, alternative: Alternative = "two-sided") -> Floats:
     """Return p-values from released totals, one per repetition."""
     upper = noisy_normal_tail(moments.covariation, moments.deviation, list(moments.scales))
     return np.asarray(np.minimum(tail_to_p_value(upper, alternative) + NUISANCE, 1.0))
@@ -379,7 +386,7 @@ class PairMoments:
             for total, amount in zip(totals.tolist(), amounts, strict=True)
         ]
 
-    def release_moments(self, shares: MomentShares, *, rows: int, bits: BitSource | None) -> NoisyMoments:
+    def release_moments(self, shares: MomentShares, *, rows: int, bits: BitSource | None) -> ReleasedMoments:
         """Release the totals under discrete Laplace noise."""
         epsilons = (shares.products, shares.sums, shares.sums, shares.squares, shares.squares)
         units = (_STEPS**2, _STEPS, _STEPS, _STEPS**2, _STEPS**2)
@@ -387,11 +394,11 @@ class PairMoments:
             None if epsilon is None else float(add_laplace_noise(sealed, epsilon, bits)[0]) / unit
             for sealed, epsilon, unit in zip(self._sealed, epsilons, units, strict=True)
         ]
-        return NoisyMoments.under_shares(*found, rows=rows, shares=shares)
+        return ReleasedMoments.under_shares(*found, rows=rows, shares=shares)
 
 
 @dataclass(frozen=True)
-class NoisyMoments:
+class ReleasedMoments:
     """Released totals in widths of the bounds, one element per repetition, with the scales of their noise."""
 
     products: Floats
@@ -405,7 +412,7 @@ class NoisyMoments:
     @classmethod
     def under_shares(
         cls, xy: Any, x: Any, y: Any, xx: Any, yy: Any, *, rows: int, shares: MomentShares
-    ) -> NoisyMoments:
+    ) -> ReleasedMoments:
         """Combine released numbers with the noise scales of the split they were released under."""
         return cls(
             np.asarray(xy, np.float64),

@@ -87,7 +87,10 @@ class MeanDifferenceTest(HypothesisQuery):
     effect : float, optional
         The size of the difference of means at which the power is needed. Required with ``power``.
     expected_rows : int, optional
-        A public guess of the number of rows, for ``power`` under add-remove. Groups are supposed to be halves.
+        A public guess of the number of rows, for ``power`` under add-remove, if ``expected_sizes`` is not given.
+    expected_sizes : pair of int, optional
+        A public guess of the number of rows of each group, for ``power`` where sizes are private. Default: groups are
+        supposed to be of equal size. A test of groups that are less even than supposed has less power than asked.
     equal_spread : bool, default False
         Take the spreads of the groups to be equal. This gains a little power, most where sizes are private under
         replace-one. If the spreads differ, the level does not hold.
@@ -111,6 +114,7 @@ class MeanDifferenceTest(HypothesisQuery):
     max_epsilon: Number | None = None
     confidence: Number = 0.95
     expected_rows: int | None = None
+    expected_sizes: Sequence[int] | None = None
     equal_spread: bool = False
 
     def __post_init__(self) -> None:
@@ -146,22 +150,29 @@ class MeanDifferenceTest(HypothesisQuery):
     ) -> MeanDifferencePlan:
         """Price the test for a table of this size."""
         terms, _, _ = self._read_terms()
+        asked = terms.fixed is None and public_sizes is None
+        supposed = size.suppose_sizes(2, self.expected_sizes) if asked else None
         return MeanDifferencePlan(
             question=question,
-            price=terms.fixed or self._price_power(size, bounds, public_sizes),
+            price=terms.fixed or self._price_power(size, bounds, public_sizes, supposed),
             value=self.value,
             by=self.by,
             groups=tuple(self.groups),
             bounds=bounds,
             size=size,
             public_sizes=public_sizes,
+            supposed_sizes=supposed,
             equal_spread=bool(self.equal_spread),
             alternative=self.alternative,
             failure=1 - probability(self.confidence, "confidence"),
         )
 
     def _price_power(
-        self, size: TableSize, bounds: tuple[float, float], public_sizes: tuple[int, ...] | None
+        self,
+        size: TableSize,
+        bounds: tuple[float, float],
+        public_sizes: tuple[int, ...] | None,
+        supposed: tuple[int, ...] | None,
     ) -> HypothesisPrice:
         """Find the smallest epsilon with the power asked for."""
         terms, effect, deviation = self._read_terms()
@@ -169,8 +180,7 @@ class MeanDifferenceTest(HypothesisQuery):
             raise InvalidRequest(
                 "Expected a difference and a standard deviation together with power", do="Pass effect= and deviation="
             )
-        # Private sizes are supposed to be even: how many rows are in which group must not influence the price.
-        sizes = public_sizes or [max(size.priced_rows // 2, 1)] * 2
+        sizes = public_sizes or supposed or ()
         signed = -effect if self.alternative == "less" else effect
 
         def power_at(epsilon: float) -> float:
@@ -249,6 +259,7 @@ def mean_difference_test(
     max_epsilon: Number | None = None,
     confidence: Number = 0.95,
     expected_rows: int | None = None,
+    expected_sizes: Sequence[int] | None = None,
     equal_spread: bool = False,
     bits: BitSource | None = None,
 ) -> Release[HypothesisVerdict]:

@@ -43,7 +43,12 @@ from expost.stats.hypothesis.hypothesis_plan import (
 )
 from expost.stats.hypothesis.hypothesis_price import HypothesisPrice
 from expost.stats.hypothesis.private_sample import read_private_pair
-from expost.stats.hypothesis.reference_law import noisy_normal_power, noisy_normal_quantile, noisy_normal_tail
+from expost.stats.hypothesis.reference_law import (
+    noisy_normal_power,
+    noisy_normal_quantile,
+    noisy_normal_tail,
+    noisy_score_tail,
+)
 
 __all__ = ["CorrelationTest", "correlation_power", "correlation_test"]
 
@@ -226,7 +231,7 @@ def correlation_test(
 def correlation_power(
     rows: int, effect: float, *, epsilon: Number, level: Number = 0.05, alternative: Alternative = "two-sided"
 ) -> float:
-    """Compute the power for normal pairs of linear correlation ``effect``, good to about 0.02.
+    """Compute the power for normal pairs of linear correlation ``effect``, good to about 0.02; 0 for fewer rows than the test takes.
 
     Parameters
     ----------
@@ -238,7 +243,9 @@ def correlation_power(
     >>> round(correlation_power(500, 0.2, epsilon=0.5), 2)
     0.93
     """
-    slope, count, direction = read_correlation(effect), read_row_count(rows, fewest=3), read_alternative(alternative)
+    slope, count, direction = read_correlation(effect), read_row_count(rows), read_alternative(alternative)
+    if count < _FEWEST:
+        return 0.0
     pairs = count * (count - 1) / 2
     # Tau of normal pairs is 2 asin(effect) / pi, and its variance known (Ken38 with Esscher's formula).
     angle, half = 2 * math.asin(slope) / math.pi, 2 * math.asin(slope / 2) / math.pi
@@ -305,13 +312,7 @@ def score_tail(at: Any, rows: int, scale: float) -> Floats:
     z = np.asarray(at, np.float64)
     if rows > _MOST_EXACT:
         return noisy_normal_tail(z - 1, score_deviation(rows), [scale])
-    masses, most = score_masses(rows), rows * (rows - 1) // 2
-    points, place = np.unique(z, return_inverse=True)
-    away = points[:, None] - np.arange(-most, most + 1, 2)
-    # P(noise >= away) in closed form, from the side on which the series is short.
-    far = np.exp(-np.where(away > 0, away, 1 - away) / scale) / (1 + math.exp(-1 / scale))
-    tails: Floats = np.where(away > 0, far, 1 - far) @ masses
-    return np.clip(tails[place].reshape(z.shape), 0.0, 1.0)
+    return noisy_score_tail(z, score_masses(rows), scale)
 
 
 @lru_cache(maxsize=16)

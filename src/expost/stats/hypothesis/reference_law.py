@@ -6,12 +6,13 @@ All of it is post-processing of public numbers, so rounding in floats cannot wea
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
+from scipy import signal, special
 
 from expost.noise import BitSource, system_bits
 
@@ -20,10 +21,12 @@ __all__ = [
     "binomial_masses",
     "bound_noise_sum",
     "bound_table_size",
+    "critical_score",
     "noise_variance",
     "noisy_normal_power",
     "noisy_normal_quantile",
     "noisy_normal_tail",
+    "noisy_score_tail",
     "sample_binomials",
     "sample_laplaces",
     "sample_multinomials",
@@ -101,6 +104,45 @@ def noisy_normal_power(critical: float, shift: float, deviation: float, scales: 
     if alternative == "two-sided":
         power = power + noisy_normal_tail(critical + toward, deviation, list(scales))
     return float(np.clip(power, 0.0, 1.0))
+
+
+def noisy_score_tail(at: Any, masses: Floats, scale: float) -> Floats:
+    """Return P(score + noise >= at) exactly: discrete Laplace noise of this scale, scores of these probabilities.
+
+    The scores are centered, in steps of 2; ``at`` are whole numbers.
+
+    >>> masses = np.array([1, 2, 2, 1]) / 6
+    >>> round(float(noisy_score_tail(3, masses, 1e-3)), 4), round(float(noisy_score_tail(3, masses, 4.0)), 4)
+    (0.1667, 0.2972)
+    """
+    z, most = np.asarray(at, np.float64), len(masses) - 1
+    decay = math.exp(-2 / scale)
+    # Sums of the probabilities below and above each score, weighted by exp(-distance / scale): recursions.
+    below, above = (signal.lfilter([1.0], [1.0, -decay], part) for part in (masses, masses[::-1]))
+    beyond = np.append(np.cumsum(masses[::-1])[::-1], 0.0)
+    place = np.clip(np.ceil((z + most) / 2), 0, most + 1).astype(np.int64)  # of the first score that is large enough
+    under, over = np.maximum(place - 1, 0), np.minimum(place, most)
+    low = np.where(place > 0, below[under] * np.exp(-np.maximum(z - (2 * under - most), 0) / scale), 0.0)
+    high = np.where(place <= most, above[most - over] * np.exp(-np.maximum(2 * over - most - z, 0) / scale), 0.0)
+    step = math.exp(-1 / scale)
+    # P(noise >= d) is exp(-d / scale) / (1 + step) for d > 0, and 1 - exp(-(1 - d) / scale) / (1 + step) otherwise.
+    tails: Floats = beyond[place] + (low - step * high) / (1 + step)
+    return np.clip(tails, 0.0, 1.0)
+
+
+def critical_score(tail_at: Callable[[float], Any], tail: float) -> float:
+    """Return the smallest whole number whose upper tail is at most ``tail`` < 1/2, by bisection.
+
+    >>> critical_score(lambda z: noisy_score_tail(z, np.array([1, 2, 2, 1]) / 6, 1e-3), 0.2)
+    2
+    """
+    low, high = 0, 1
+    while float(tail_at(high)) > tail:
+        high *= 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if float(tail_at(middle)) > tail else (low, middle)
+    return high
 
 
 def student_factor(freedom: Any) -> Floats:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from expost.core import Measure, Target, Unit
+from expost.core import Measure, Outcome, Target, Unit
 from expost.models.tabular.column_encoding import CategoryColumn, FlagColumn, NumberColumn
 from expost.models.tabular.date_column import DateColumn
 from expost.models.tabular.encoded_shape import EncodedShape
@@ -275,6 +275,61 @@ def test_a_model_that_misses_the_target_is_seldom_accepted_under_laplace_noise(p
     # Three standard errors of a share of 0.1 among 3000 runs.
     assert wrong / runs <= float(failure) + 0.017
     assert wrong > 0 or path == "rising"
+
+
+@pytest.mark.parametrize("adversarial", [False, True])
+def test_looks_whose_levels_follow_earlier_readings_seldom_accept_a_model_that_misses(
+    adversarial: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The training itself, with a fit that always returns one model just below the target. A level that follows from an
+    # earlier reading is harmless only because every measurement draws its own noise.
+    failure, runs, rows, declared = Fraction(1, 5), 200, 100, 40_000  # so many that no test is left out for its margin
+    right = np.arange(rows) >= rows // 5 + 1
+    table = blocks_of(np.zeros((rows, SMALL.width), np.float32), right.astype(np.intp), np.full(rows, 0.01))
+    plan = PureTraining(
+        question="test",
+        schedule=plan_pure_score(Fraction(4), classes=True),
+        read=lambda _: table,
+        shape=SMALL,
+        classes=2,
+        target=Target(Measure.ACCURACY, Fraction(8, 10), failure),
+        public_rows=declared,
+        failure_probability=failure,
+    )
+    monkeypatch.setattr(TiltedTable, "release", lambda *_: (np.zeros(SMALL.width), 1.0))
+    find_look, judge = _PureStop.find_look, _PureStop.judge
+    looks: list[
+        tuple[float, bool]
+    ] = []  # the probability with which each may pass, and whether its sum was large enough
+
+    def find_any_look(stops: _PureStop, number: int, model: Any) -> Fraction | None:
+        if not adversarial:
+            return find_look(stops, number, model)
+        # The level at which the earlier reading itself would pass, as it would if its noise were kept.
+        sums, surplus = plan.score_sum(model.profile), stops._history[-1][0] * declared if stops._history else 0.0
+        if surplus <= sums.find_margin(model.profile, 0.1):
+            return None
+        level = Fraction(sums.passing_surplus(Fraction(1), stops._allowed, 0.0) / surplus * 1.01)
+        return level.limit_denominator(10**6) if level <= plan.schedule.rungs[number].fit / 4 else None
+
+    def judge_look(stops: _PureStop, score: MeasuredScore, test: Fraction, profile: TableProfile, **more: Any) -> str:
+        if more.get("looked"):
+            needed = plan.score_sum(profile).passing_surplus(test, stops._allowed, 0.0)
+            looks.append((stops._allowed, score.surplus >= needed))
+        return judge(stops, score, test, profile, **more)
+
+    monkeypatch.setattr(_PureStop, "find_look", find_any_look)
+    monkeypatch.setattr(_PureStop, "judge", judge_look)
+    bits = SeededBits(8)
+    receipts = [plan.climb(plan.measure(None), bits).receipt for _ in range(runs)]
+    wrong = sum(receipt.outcome is Outcome.TESTED for receipt in receipts)
+    allowed, passed = np.sum(looks, axis=0)
+
+    assert wrong / runs <= float(failure) + 4 * math.sqrt(float(failure * (1 - failure)) / runs)
+    # Given all that was released before it, a look errs as seldom as its own share says.
+    assert passed <= allowed + 4 * math.sqrt(allowed)
+    assert wrong > 0 and len(looks) > runs / 10  # the promise was tried
+    assert all(receipt.epsilon <= plan.schedule.cap for receipt in receipts)
 
 
 def test_a_summary_is_near_the_truth_and_its_errors_are_those_it_states() -> None:

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from expost.core import InvalidRequest
 from expost.data.unit_share import share_weights
-from expost.models.tabular.score_sum import LARGEST_LOSS, LEAST_PROBABILITY, ScoreSum, compute_chances, read_score
+from expost.models.tabular.score_sum import (
+    LARGEST_LOSS,
+    LEAST_PROBABILITY,
+    ScoreSum,
+    compute_chances,
+    limit_predictions,
+    read_score,
+)
 from expost.models.tabular.stop_rule import certify_score
 from expost.models.tabular.table_model import TableModel
 from expost.models.tabular.table_profile import TableProfile
@@ -39,7 +46,7 @@ def sums_of(score: object, classifier: bool, most: int = 1, middle: float = 0.0,
 
 def regressionrow_outcomes(places: np.ndarray, predicted: np.ndarray, sums: ScoreSum) -> np.ndarray:
     """Return (error, distance of the target from the middle) for targets and predictions in [-1, 1]."""
-    inside = np.clip(np.clip(predicted - sums.middle, -sums.reach, sums.reach) + sums.middle, -1, 1)
+    inside = np.clip(predicted - sums.middle, *limit_predictions(sums.middle, sums.reach)) + sums.middle
     return np.column_stack([inside - places, places - sums.middle])
 
 

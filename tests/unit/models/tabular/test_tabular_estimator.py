@@ -57,6 +57,14 @@ def test_every_kind_of_table_gives_the_same_model(tmp_path: Path) -> None:
         assert model.classes_.tolist() == [False, True]
 
 
+@pytest.mark.parametrize("convert", [pandas.DataFrame, polars.from_pandas, pa.Table.from_pandas, expost.Dataset, dict])
+def test_a_receipt_lists_the_columns_that_a_model_does_not_use(convert: Any) -> None:
+    model = classifier(columns={"age": (18, 80)}, classes=[False, True]).fit(convert(FRAME), target="rich")
+
+    assert model.receipt_.terms["columns not used"] == ["job", "pay", "id"]
+    assert "columns not used" not in classifier().fit(FRAME[["age", "job"]], FRAME["rich"]).receipt_.terms
+
+
 def test_a_matrix_with_targets_has_columns_by_number() -> None:
     model = classifier(columns=(18, 80), classes=[0, 1]).fit(AGE[:, None], (AGE > 45).astype(int))
 

@@ -2,8 +2,10 @@
 
 import datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
@@ -88,6 +90,7 @@ def test_every_form_of_a_table_predicts_the_same_features_in_the_same_order(tmp_
     assert encode_frame(TABLE.slice(0, 0), encoder).shape == (0, encoder.width)
 
 
+@pytest.mark.filterwarnings("ignore:A column-vector y was passed")
 @pytest.mark.parametrize(
     "labels",
     [
@@ -187,7 +190,7 @@ def test_a_unit_is_named_here_or_by_the_dataset() -> None:
         (np.zeros(3), [1, 2, 3], {}, "rows and columns"),
         (np.zeros((2, 2, 2)), [1, 2], {}, "rows and columns"),
         ([[1, 2], [3]], [1, 2], {}, "rows and columns"),
-        (np.zeros((3, 0)), [1, 2, 3], {}, "rows and columns"),
+        (np.zeros((3, 0)), [1, 2, 3], {}, "at least one column"),
         (np.ma.masked_array(np.zeros((2, 2))), [1, 2], {}, "without a mask"),
     ],
 )
@@ -218,3 +221,22 @@ def test_predictions_name_missing_columns_and_check_the_width_of_a_matrix() -> N
     with pytest.raises(InvalidRequest, match="booleans in 'a'"):
         encode_frame({"a": np.array(["1"]), "b": [1]}, encoder)
     assert encode_frame([{"a": 1, "b": 0}, {}], encoder).tolist() == [[1, -1], [0, 0]]
+
+
+@pytest.mark.filterwarnings("ignore:Object columns are read as text")
+@pytest.mark.parametrize("odd", ["x", None, 2.5, float("nan"), b"\xff", True])
+@pytest.mark.parametrize("form", [pandas.DataFrame, dict])
+def test_one_odd_id_of_a_dataset_without_a_unit_leaves_the_others_as_they_are(form: Any, odd: Any) -> None:
+    ids = np.repeat(np.arange(10), 3)
+    objects = ids.astype(object)
+    objects[4] = odd
+    target = np.arange(30.0)
+    kept = []
+    for column in (ids, objects):
+        table = form({"id": column, "age": target, "pay": target})
+        dataset, name = table_dataset(Dataset(table), "pay", unit="id", max_rows_per_unit=3)
+        encoder = read_columns({"age": (0, 30)}, dataset, target=name, unit="id")
+        (chunk,) = TabularRows.read(dataset, encoder, name)
+        kept.append(dict(zip(chunk.targets.tolist(), chunk.weights.tolist(), strict=True)))
+    others = [row for row in range(30) if row not in (3, 4, 5) and (odd is not True or row > 2)]
+    assert [kept[0][row] for row in others] == [kept[1][row] for row in others]

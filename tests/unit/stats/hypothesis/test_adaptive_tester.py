@@ -128,8 +128,11 @@ CASES = {
     "correlation": (("v", "w"), {}),
     "fit": (("c", [0.5, 0.5]), {}),
     "independence": (("c", "d"), {}),
+    "kruskal_wallis": (("v",), {"by": "c"}),
     "linear_correlation": (("v", "w"), {}),
+    "mann_whitney": (("v",), {"by": "c", "groups": ("a", "b")}),
     "mean_difference": (("v",), {"by": "c", "groups": ("a", "b")}),
+    "signed_rank": (("above", "v"), {}),
     "split": (("means", "v", "c"), {}),
 }
 
@@ -143,6 +146,7 @@ def mixed(related):
         {
             "v": v,
             "w": w,
+            "above": v + 1 if related else other,
             "x": w < (0.9 if related else 0.5),
             "c": np.where(w < 0.5, "a", "b"),
             "d": np.where(v < 0.5, "a", "b"),

@@ -20,7 +20,10 @@ from expost.stats.hypothesis import (
     binomial_test,
     fit_test,
     independence_test,
+    kruskal_wallis_test,
+    mann_whitney_test,
     mean_difference_test,
+    signed_rank_test,
     split_test,
 )
 from expost.stats.hypothesis.hypothesis_input import (
@@ -55,6 +58,19 @@ CALLS: dict[str, tuple[Any, dict[str, Any]]] = {
     "several means": (
         plans.anova_power,
         GROUPS | {"sizes": [100] * 3, "means": [4, 5, 6], "adjacency": "replace-one"},
+    ),
+    "Mann-Whitney": (
+        plans.mann_whitney_power,
+        {"sizes": (50, 50), "effect": 1.0, "alternative": "less", "adjacency": "add-remove"}
+        | {"epsilon": 0.5, "level": 0.05, "public_sizes": True},
+    ),
+    "Kruskal-Wallis": (
+        plans.kruskal_wallis_power,
+        {"sizes": (50, 50), "means": (0, 1), "epsilon": 0.5, "level": 0.05, "public_sizes": False},
+    ),
+    "signed ranks": (
+        plans.signed_rank_power,
+        {"rows": 50, "effect": 1.0, "epsilon": 0.5, "level": 0.05, "alternative": "two-sided"},
     ),
     "rank correlation": (
         plans.correlation_power,
@@ -147,6 +163,9 @@ SAMPLES = {  # each test on a table, or a group, of so many rows
     "proportion": lambda rows, **named: binomial_test(np.ones(rows), 0.5, **named),
     "two means": lambda rows, **named: mean_difference_test(np.ones(rows), np.zeros(9), bounds=(0, 1), **named),
     "several means": lambda rows, **named: anova_test(*[np.ones(rows)] * 3, bounds=(0, 1), **named),
+    "Mann-Whitney": lambda rows, **named: mann_whitney_test(np.ones(rows), np.zeros(9), **named),
+    "Kruskal-Wallis": lambda rows, **named: kruskal_wallis_test(*[np.ones(rows)] * 3, **named),
+    "signed ranks": lambda rows, **named: signed_rank_test(np.ones(rows), np.zeros(rows), **named),
     "given probabilities": lambda rows, **named: fit_test([rows, 0], [0.5, 0.5], **named),
     "independence": lambda rows, **named: independence_test([[rows, 0], [0, 0]], **named),
     "split test": lambda rows, **named: split_test("means", np.ones(rows), np.arange(rows), **named),
@@ -172,6 +191,9 @@ def test_what_is_no_sample_is_refused_whatever_is_public(wrong, adjacency):
         lambda **named: binomial_test(wrong, 0.5, **named),
         lambda **named: mean_difference_test(wrong, np.zeros(9), bounds=(0, 1), **named),
         lambda **named: anova_test(wrong, np.zeros(9), bounds=(0, 1), **named),
+        lambda **named: mann_whitney_test(wrong, np.zeros(9), **named),
+        lambda **named: kruskal_wallis_test(wrong, np.zeros(9), **named),
+        lambda **named: signed_rank_test(wrong, wrong, **named),
         lambda **named: fit_test(wrong, [0.5, 0.5], **named),
         lambda **named: independence_test(wrong, **named),
         lambda **named: split_test("means", wrong, wrong, **named),

@@ -29,6 +29,7 @@ QUERIES = [
     AnovaTest("x", by="g", power=0.5, effect=(0.0, 3.0), deviation=1),
     MeanDifferenceTest("x", by="g", groups=("a", "b"), deviation=1, power=0.5, effect=3),
     CorrelationTest("x", "y", **POWER),
+    hypothesis.SignedRankTest("x", "y", **POWER),
     LinearCorrelationTest("x", "y", deviations=(2, 2), power=0.5, effect=0.8),
 ]
 FIXED = [
@@ -36,6 +37,8 @@ FIXED = [
     hypothesis.GoodnessOfFitTest("g", [0.5, 0.5], epsilon=2),
     hypothesis.IndependenceTest("a", "g", epsilon=2),
     hypothesis.SplitTest("means", "x", "g", epsilon=2),
+    hypothesis.MannWhitneyTest("x", by="g", groups=("a", "b"), epsilon=2),
+    hypothesis.KruskalWallisTest("x", by="g", epsilon=2),
 ]
 
 
@@ -88,6 +91,9 @@ def test_a_column_is_named_by_a_text(column):
     for build in (
         lambda: BinomialTest(column, equals=True, null=0.3, epsilon=1),
         lambda: AnovaTest("x", by=column, epsilon=1),
+        lambda: hypothesis.MannWhitneyTest(column, by="g", groups=("a", "b"), epsilon=1),
+        lambda: hypothesis.KruskalWallisTest("x", by=column, epsilon=1),
+        lambda: hypothesis.SignedRankTest(column, "y", epsilon=1),
         lambda: CorrelationTest(column, "y", epsilon=1),
         lambda: LinearCorrelationTest(column, column, epsilon=1),
         lambda: hypothesis.IndependenceTest(column, "y", epsilon=1),

@@ -11,8 +11,8 @@ from expost.noise import SeededBits, sample_laplace
 from expost.stats.hypothesis import LinearCorrelationTest, linear_correlation_power, linear_correlation_test
 from expost.stats.hypothesis.linear_correlation import (
     MomentShares,
-    NoisyMoments,
     PairMoments,
+    ReleasedMoments,
     linear_correlation_p_values,
 )
 
@@ -41,7 +41,7 @@ def simulated(x, y, strength, noise=1):
         else values.sum(1) + sample_laplace(noise * scale * (1 << 20), runs, bits=SeededBits(place)) / (1 << 20)
         for place, (values, scale) in enumerate(zip(exact, scales, strict=True))
     ]
-    return NoisyMoments.under_shares(*found, rows=rows, shares=shares)
+    return ReleasedMoments.under_shares(*found, rows=rows, shares=shares)
 
 
 @pytest.mark.parametrize("name", LAWS)
@@ -168,3 +168,15 @@ def test_little_privacy_budget_gives_no_estimate_and_the_widest_interval():
 def test_nonsense_costs_nothing(build, words):
     with pytest.raises(InvalidRequest, match=words):
         build()
+
+
+def test_dependent_columns_without_correlation_are_rejected_too_often_and_the_receipt_warns():
+    rng, bits, rejected = np.random.default_rng(3), SeededBits(3), []
+    for _ in range(100):
+        size = np.where(rng.random(300) < 0.05, 1.0, 0.05)
+        x, y = size * rng.choice([-1.0, 1.0], (2, 300))
+        release = linear_correlation_test(x, y, bounds=((-1, 1), (-1, 1)), epsilon=20, bits=bits)
+        rejected.append(release.value.rejects(0.05))
+
+    assert np.mean(rejected) > 0.3
+    assert "independent columns" in release.receipt.terms["null hypothesis"]

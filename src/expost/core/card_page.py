@@ -1,7 +1,8 @@
-"""A model card as one HTML page: no scripts, no links to other files, light and dark, on wide and narrow screens."""
+"""A model card or an answer as one HTML page: no scripts, no links to other files, light and dark, on wide and narrow screens."""
 
 from __future__ import annotations
 
+import base64
 import html
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ table.numbers th{font-size:.85rem;font-weight:600;color:var(--soft)}
 table.numbers tr:nth-child(2)>*{border-top:2px solid var(--line)}
 .number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 .scroll{overflow-x:auto}
+img{max-width:100%;height:auto;background:#fff;border-radius:.3rem}
 ul{margin:.6rem 0 0;padding-left:1.2rem}li{margin:.25rem 0}
 .warning{background:var(--warn);border:1px solid var(--warn-line);color:var(--warn-text);border-radius:.6rem;
 padding:.6rem 1rem;margin:0 0 1rem;font-weight:500}
@@ -58,6 +60,8 @@ class PageSection:
     head: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = ()
     """Cells of the table. All but the first column are numbers."""
+    picture: bytes | None = None
+    """A PNG file, which becomes a part of the page."""
 
 
 @dataclass(frozen=True)
@@ -68,19 +72,20 @@ class CardPage:
     facts: Sequence[tuple[str, str]]
     warnings: Sequence[str]
     sections: Sequence[PageSection]
+    kind: str = "Model card"
 
     def to_html(self) -> str:
         """Return the page. All texts are escaped."""
         title = html.escape(self.title)
         facts = "".join(f"<div><dt>{html.escape(a)}</dt><dd>{html.escape(b)}</dd></div>" for a, b in self.facts)
-        parts = [f"<h1><small>Model card</small>{title}</h1>"]
+        parts = [f"<h1><small>{html.escape(self.kind)}</small>{title}</h1>"]
         parts += [f"<p class='warning'>{html.escape(each)}</p>" for each in self.warnings]
         parts += [f"<dl class='facts'>{facts}</dl>"] if facts else []
         parts += map(_draw_section, self.sections)
         return (
             "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
             "<meta name='viewport' content='width=device-width, initial-scale=1'>"
-            f"<title>Model card: {title}</title><style>{_STYLE}</style></head><body><main>{''.join(parts)}</main></body></html>\n"
+            f"<title>{html.escape(self.kind)}: {title}</title><style>{_STYLE}</style></head><body><main>{''.join(parts)}</main></body></html>\n"
         )
 
 
@@ -93,6 +98,9 @@ def _draw_section(section: PageSection) -> str:
         head = _draw_cells("th", section.head)
         body = "".join(_draw_cells("td", each) for each in section.rows)
         parts.append(f"<div class='scroll'><table class='numbers'>{head}{body}</table></div>")
+    if section.picture is not None:
+        image = base64.b64encode(section.picture).decode()
+        parts.append(f"<img alt='{html.escape(section.title)}' src='data:image/png;base64,{image}'>")
     if section.sentences:
         items = "".join(f"<li>{html.escape(each)}</li>" for each in section.sentences)
         parts.append(f"<ul>{items}</ul>")

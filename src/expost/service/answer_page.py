@@ -1,0 +1,120 @@
+"""What the page of an answer shows: value, interval, groups, picture, receipt and its meaning."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import is_dataclass
+from fractions import Fraction
+from typing import Any
+
+from expost.core import Release
+from expost.service.job_pool import JobPool
+from expost.service.page_picture import draw_answers, draw_rungs
+from expost.service.service_store import RequestRecord, RequestState
+from expost.session.wire_format import decode_release
+from expost.stats.table_release import GroupRelease
+
+__all__ = ["answer_facts", "release_of", "show_release"]
+
+_NOTHING_SHOWN: dict[str, Any] = {
+    "receipt": None,
+    "single": None,
+    "groups": None,
+    "verdict": None,
+    "group_names": [],
+    "picture": "",
+    "climb": "",
+    "meaning": "",
+    "confidence": "95 %",
+}
+
+
+def release_of(record: RequestRecord, pool: JobPool) -> Release[Any] | None:
+    """Return the release of a request whose answer may leave, None if it has none."""
+    if not pool.is_visible(record):
+        return None
+    body = json.loads(record.response or "null")
+    found = body.get("release") or body.get("error", {}).get("release")
+    return None if found is None else decode_release(found)
+
+
+def answer_facts(record: RequestRecord, pool: JobPool, *, brief: bool = False) -> dict[str, Any]:
+    """Return what the page, or a line of the history, shows of a request."""
+    waits = record.state == RequestState.WAITING
+    visible = pool.is_visible(record)
+    facts: dict[str, Any] = {
+        "job": record.request_id,
+        "dataset": record.dataset,
+        "question": record.question,
+        "asked": record.created[:16].replace("T", " "),
+        "state": "waiting" if waits else "done" if visible else "running",
+        "paid": "",
+        "mood": "",
+    }
+    release = release_of(record, pool)
+    body = json.loads(record.response or "null") if visible else {}
+    error = body.get("error")
+    if release is not None:
+        facts["paid"] = str(release.receipt.bill)
+        facts |= {"state": release.receipt.outcome.value, "mood": "good" if release.receipt.outcome.met else "bad"}
+    elif error is not None:
+        facts |= {"state": error["code"].replace("_", " "), "mood": "bad"}
+    if brief:
+        return facts
+    facts |= {"state": "waiting" if waits else "done" if visible else "running", "error": error}
+    facts |= _NOTHING_SHOWN
+    if release is None and visible and error is None:
+        facts["error"] = {
+            "message": "This is a model. Load it in Python with expost.connect.",
+            "cost": "see the receipt",
+        }
+    if release is not None:
+        facts |= show_release(release)
+    return facts
+
+
+def show_release(release: Release[Any]) -> dict[str, Any]:
+    """Return what a page shows of a release."""
+    receipt = release.receipt
+    shown = _NOTHING_SHOWN | {"receipt": receipt.rows(), "paid": str(receipt.bill), "meaning": receipt.meaning}
+    if receipt.target is not None:
+        shown["confidence"] = f"{float(100 * (1 - receipt.target.failure_probability)):g} %"
+    if isinstance(release, GroupRelease):
+        names = release.value.columns
+        rows = release.value.rows
+        labels = [row.label if len(names) > 1 else (row.label,) for row in rows]
+        shown["group_names"] = list(names)
+        shown["groups"] = [
+            {"labels": list(map(str, label)), "value": _text(row.value), "low": _text(row.low), "high": _text(row.high)}
+            for label, row in zip(labels, rows, strict=True)
+        ]
+        bars = [
+            (", ".join(map(str, label)), float(row.value), row.low, row.high)
+            for label, row in zip(labels, rows, strict=True)
+            if isinstance(row.value, int | float | Fraction)
+        ]
+        shown["picture"] = draw_answers(bars)
+        return shown
+    if is_dataclass(release.value):  # a verdict of several numbers
+        titles, (cells,) = release.table_cells()
+        shown["verdict"] = [(title, _text(cell)) for title, cell in zip(titles, cells, strict=True) if cell is not None]
+        return shown
+    low, high = (None, None) if not _is_plain(release.interval) else map(_text, release.interval or ())
+    shown["single"] = {"value": _text(release.value), "low": low, "high": high}
+    shown["climb"] = draw_rungs([(float(step.epsilon), step.value, step.low, step.high) for step in release.climb])
+    return shown
+
+
+def _is_plain(interval: Any) -> bool:
+    return isinstance(interval, tuple) and all(isinstance(end, int | float | Fraction) for end in interval)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return "" if value is None else str(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float | Fraction):
+        number = float(value)
+        return f"{number:,.6g}" if abs(number) < 1e6 else f"{number:,.0f}"
+    return str(value)

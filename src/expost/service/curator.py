@@ -1,0 +1,495 @@
+"""The curator: answers the questions of analysts about an owner's tables, charges them, and loses none."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import logging
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from expost.core import BudgetExceeded, ExpostError, InvalidRequest, Loss, Release, TargetNotMet
+from expost.ledger import Ledger, open_ledger
+from expost.models.saved_model import model_document
+from expost.service.access_token import Identity, Role, TokenRecord, TokenSecret
+from expost.service.kept_answer import KeptAnswer
+from expost.service.question_form import TESTS, AskedFit, AskedQuestion
+from expost.service.service_settings import DatasetSettings, ServiceSettings
+from expost.service.service_store import RequestRecord, RequestState, ServiceStore
+from expost.service.time_grid import TimeGrid
+from expost.session import Session
+from expost.session.wire_format import encode_price, encode_release
+
+__all__ = ["Curator", "Refused", "error_body", "status_of"]
+
+_BEAT_SECONDS, _LOST_SECONDS = 2.0, 15.0
+_STATUS = {
+    "invalid_request": 400,
+    "wrong_arguments": 400,
+    "missing_extra": 400,
+    "budget_exceeded": 409,
+    "target_not_met": 422,
+    "engine_failed": 503,
+    "table_changed": 503,
+    "release_overtaken": 503,
+    "ledger_busy": 503,
+    "ledger_unsound": 503,
+    "seal_broken": 503,
+}
+
+
+class Refused(ExpostError):
+    """A request that the service refuses: its status, a stable code and one sentence."""
+
+    code = "refused"
+    cost = "nothing spent, data untouched"
+
+    def __init__(self, status: int, code: str, message: str, cost: str = "nothing spent, data untouched") -> None:
+        super().__init__(message)
+        self.status, self.told_code, self.cost = status, code, cost
+
+
+def status_of(error: ExpostError) -> int:
+    """Return the HTTP status of an error."""
+    return error.status if isinstance(error, Refused) else _STATUS.get(error.code, 503)
+
+
+def error_body(error: ExpostError) -> dict[str, Any]:
+    """Return the one form of every error: a code, a sentence, and what it cost."""
+    code = error.told_code if isinstance(error, Refused) else error.code
+    body: dict[str, Any] = {"code": code, "message": str(error), "cost": error.cost}
+    if isinstance(error, TargetNotMet):
+        try:
+            body["release"] = encode_release(error.release)
+        except InvalidRequest:  # a model, which is given only if it is good enough
+            body["release"] = encode_release(Release(None, error.release.receipt))
+    return {"error": body}
+
+
+_INTERRUPTED = {
+    "error": {
+        "code": "interrupted",
+        "message": "The service stopped while it computed this answer. Ask again under another key.",
+        "cost": "what was reserved for it stays charged",
+    }
+}
+
+
+_FAILED = {
+    "error": {
+        "code": "failed",
+        "message": "The service failed while it computed this answer. Tell the owner.",
+        "cost": "what was reserved for it stays charged",
+    }
+}
+_LOG = logging.getLogger("expost.service")
+
+
+@dataclass
+class _PublicSize:
+    """The number of public groups of a question, which its time grid depends on."""
+
+    cells: int = 1
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What a request comes to: a status, a body, and the moment at which it may leave."""
+
+    status: int
+    body: Mapping[str, Any]
+    visible: float
+
+
+class Curator:
+    """Everything that a service does, without HTTP. Safe for many threads; several processes may share its stores.
+
+    Parameters
+    ----------
+    settings : ServiceSettings
+        The owner's decisions.
+    clock : callable, optional
+        Returns the time in seconds, for tests.
+    """
+
+    def __init__(self, settings: ServiceSettings, *, clock: Callable[[], float] = time.time) -> None:
+        self.settings, self._clock = settings, clock
+        self.store = ServiceStore(settings.state)
+        self.ledger: Ledger = open_ledger(settings.ledger)
+        self._grid = TimeGrid(settings.time_grid)
+        self._sessions: dict[tuple[str, str | None], Session] = {}
+        self._lock = threading.RLock()
+        self._worker = f"{os.getpid()}-{uuid.uuid4().hex[:12]}"
+        for each in settings.datasets:
+            self._open_session(each, None)  # opens the accounts, which is the owner's right
+        self._stopping = threading.Event()
+        self._beating = threading.Thread(target=self._beat, name="beat", daemon=True)
+        self._beating.start()
+
+    def close(self) -> None:
+        """Stop the background thread and close the stores."""
+        self._stopping.set()
+        self._beating.join()
+        self.store.close()
+        self.ledger.close()
+
+    def now(self) -> datetime.datetime:
+        """Return the time of the service, in UTC."""
+        return datetime.datetime.fromtimestamp(self._clock(), datetime.UTC)
+
+    # Tokens and identities
+
+    def create_token(
+        self,
+        *,
+        role: Role,
+        subject: str,
+        dataset: str | None = None,
+        budget: Any = None,
+        lifetime: datetime.timedelta | None = None,
+        actor: str = "owner",
+    ) -> TokenSecret:
+        """Make a token, and open the analyst's account if it is for one.
+
+        Parameters
+        ----------
+        role : Role
+            What it is for.
+        subject : str
+            Who holds it.
+        dataset : str, optional
+            The dataset that it opens. An analyst's token needs one.
+        budget : Guarantee or what ``as_guarantee`` reads, optional
+            What this analyst may spend on the dataset; needed for the first token of an analyst.
+        lifetime : timedelta, optional
+            How long the token works. Default: until it is revoked.
+        actor : str, default "owner"
+            Who makes it, for the audit log.
+        """
+        subject = _check_subject(subject)
+        if any(each.subject == subject and each.role is not role for each in self.store.list_tokens()):
+            # Questions and answers belong to a name: with two roles one could read what the other has paid for.
+            raise InvalidRequest("Expected one role per name", got=subject, do="Use another name for this role")
+        if role is Role.OWNER and dataset is not None:
+            raise InvalidRequest("Expected no dataset: an owner's token opens all of them", do="Leave it out")
+        if role is Role.ANALYST:
+            if dataset is None:
+                raise InvalidRequest("Expected the dataset of an analyst's token", do="Name one dataset")
+            described = self.describe_dataset(dataset)
+            account = f"analyst:{subject}/{dataset}"
+            if account not in self.ledger.accounts():
+                if budget is None:
+                    raise InvalidRequest("Expected a budget for a new analyst", do="Pass e.g. --epsilon 0.5")
+                self._open_session(described, subject, budget)
+        elif dataset is not None:
+            self.describe_dataset(dataset)
+        secret = TokenSecret.make()
+        record = TokenRecord.of(secret, role=role, subject=subject, dataset=dataset, now=self.now(), lifetime=lifetime)
+        self.store.add_token(record)
+        self.log(actor, "create token", dataset, token=secret.token_id, role=role.value, subject=subject)
+        return secret
+
+    def revoke_token(self, token_id: str, *, actor: str = "owner") -> None:
+        """Revoke a token; requests that it has begun end, but their answers are not given to it any more."""
+        if not self.store.revoke_token(token_id, self.now()):
+            raise Refused(404, "not_found", "There is no such token, or it was revoked before.")
+        self.log(actor, "revoke token", None, token=token_id)
+
+    def log(self, actor: str, action: str, dataset: str | None, **detail: Any) -> None:
+        """Append a line to the audit log."""
+        self.store.log(actor, action, dataset=dataset, at=self.now(), **detail)
+
+    # Datasets
+
+    def describe_dataset(self, name: str) -> DatasetSettings:
+        """Return the settings of a dataset or refuse."""
+        found = self.settings.dataset(name)
+        if found is None:
+            raise Refused(404, "not_found", "There is no such dataset.")
+        return found
+
+    def session(self, dataset: str, identity: Identity) -> Session:
+        """Return the session that pays for someone's questions about a dataset."""
+        described = self.describe_dataset(dataset)
+        return self._open_session(described, identity.subject if identity.role is Role.ANALYST else None)
+
+    def _open_session(self, described: DatasetSettings, analyst: str | None, budget: Any = None) -> Session:
+        with self._lock:
+            key = (described.name, analyst)
+            if key not in self._sessions:
+                payer = None if analyst is None else f"{analyst}/{described.name}"
+                opened = f"dataset:{described.name}" in self.ledger.accounts()
+                self._sessions[key] = Session(
+                    described.dataset,
+                    None if opened else described.budget,
+                    question_cap=None if opened or described.question_cap is None else float(described.question_cap),
+                    ledger=self.ledger,
+                    analyst=payer,
+                    analyst_budget=budget,
+                )
+            return self._sessions[key]
+
+    # Prices
+
+    def price(self, dataset: str, identity: Identity, asked: AskedQuestion) -> dict[str, Any]:
+        """Return what a question would cost. Nothing is spent and no row is read."""
+        whole = self.session(dataset, identity)
+        with _refusing(asked.statistic):
+            session = asked.session(whole)
+            if asked.statistic in TESTS:
+                return encode_price(session.price(asked.build(session)))
+            return encode_price(session.price(asked.statistic, **asked.arguments))
+
+    def price_fit(self, dataset: str, identity: Identity, asked: AskedFit) -> dict[str, Any]:
+        """Return what a fit would cost. Nothing is spent and no row is read."""
+        terms: dict[str, Any] = {"features": asked.features, "target": asked.target}
+        session = self.session(dataset, identity)
+        with _refusing(asked.estimator):
+            return encode_price(session.price(asked.build(), **terms))
+
+    # Requests
+
+    def begin(self, dataset: str, identity: Identity, kind: str, body: Any, key: str) -> tuple[RequestRecord, bool]:
+        """Store a request, or return the one that is stored under its key, and whether it is new.
+
+        The request is checked first: what can be refused from public facts is refused here and stored nowhere.
+        """
+        described = self.describe_dataset(dataset)
+        text = json.dumps(body, sort_keys=True, ensure_ascii=False)
+        name = _request_id(identity.subject, dataset, key)
+        earlier = self.store.find_request(name)
+        if earlier is None:
+            self._check_thawed(dataset)
+            price = (
+                self.price(dataset, identity, AskedQuestion.read(body))
+                if kind == "ask"
+                else self.price_fit(dataset, identity, AskedFit.read(body))
+            )
+            if price["above_cap"]:
+                raise BudgetExceeded(
+                    f"Expected a question within its cap, and this one costs {price['worst_case_text']}: "
+                    f"{price['above_cap']}",
+                    do="Ask for less accuracy",
+                )
+            limit, worst = described.approval_above, Loss.from_json(price["worst_case"]).amounts()
+            most = described.question_cap
+            if most is not None and identity.role is Role.ANALYST and _is_above(worst, most):
+                raise BudgetExceeded(
+                    f"Expected a question of at most epsilon {float(most):g}, the owner's cap of one question",
+                    got=price["worst_case_text"],
+                    do="Ask for less",
+                )
+            waits = limit is not None and identity.role is Role.ANALYST and _is_above(worst, limit)
+            record = RequestRecord(
+                request_id=name,
+                subject=identity.subject,
+                dataset=dataset,
+                kind=kind,
+                body=text,
+                question=price["question"],
+                state=RequestState.WAITING if waits else RequestState.RUNNING,
+                worker=None if waits else self._worker,
+                beat=None if waits else self._clock(),
+                created=self.now().isoformat(timespec="microseconds"),
+            )
+            actor = f"{identity.role.value}:{identity.subject}"
+            earlier = self.store.add_request(record, actor=actor, at=self.now())
+            if earlier is None:
+                return record, True
+        if earlier.body != text or earlier.kind != kind:
+            raise Refused(409, "key_reused", "This Idempotency-Key belongs to another request. Use a new one.")
+        return self.recover(earlier), False
+
+    def _check_thawed(self, dataset: str) -> None:
+        if self.store.is_frozen(dataset):
+            raise Refused(409, "frozen", "The owner has frozen this dataset. Ask the owner.")
+
+    def own_request(self, who: Identity, request_id: str) -> RequestRecord:
+        """Return a request of the one who sent it, finished if its worker has stopped; refuse everybody else."""
+        record = self.store.find_request(request_id)
+        if record is None or record.subject != who.subject or who.dataset not in (None, record.dataset):
+            raise Refused(404, "not_found", "There is no such question of yours.")
+        return self.recover(record)
+
+    def run(self, record: RequestRecord, identity: Identity) -> Answered:
+        """Answer a request that was just stored. This is called once per request, by the worker that stored it."""
+        began, size = self._clock(), _PublicSize()
+        status, response = 503, _FAILED
+        try:
+            status, response = self._respond(record, identity, size)
+            json.dumps(response, allow_nan=False)
+        except KeyboardInterrupt:
+            status, response = 503, _INTERRUPTED
+        except Exception as error:  # its message may carry cells
+            _LOG.error("a question failed: %s", type(error).__name__)
+            status, response = 503, _FAILED
+        visible = self._grid.leave_at(began, self._clock(), cells=size.cells, fit=record.kind == "fit")
+        return self._finish(record, status, response, visible)
+
+    def _respond(self, record: RequestRecord, identity: Identity, size: _PublicSize) -> tuple[int, dict[str, Any]]:
+        """Return the status and the body of the response to a request."""
+        session, body, keep = self.session(record.dataset, identity), json.loads(record.body), self._keeper(record)
+        try:
+            if record.kind == "fit":
+                fit = AskedFit.read(body)
+                terms: dict[str, Any] = {"features": fit.features, "target": fit.target, "keep": keep}
+                model = session.fit(fit.build(), request_id=record.request_id, **terms)
+                return 200, {"model": model_document(model)}
+            question = AskedQuestion.read(body)
+            session = question.session(session)
+            query = question.build(session)
+            size.cells = _count_cells(query, session)
+            release = session.ask(query, request_id=record.request_id, keep=keep)
+            return 200, {"release": encode_release(release)}
+        except ExpostError as error:
+            return status_of(error), error_body(error)
+
+    def _keeper(self, record: RequestRecord) -> Callable[..., None]:
+        def keep(hold: Any, release: Any, outcome: Any) -> None:
+            model = None
+            if record.kind == "fit":
+                model, release = model_document(release.value), Release(None, release.receipt)
+            kept = KeptAnswer(hold, release, outcome, model)
+            try:
+                kept.to_json()
+            except InvalidRequest:  # it would be told as a refusal that costs nothing, but rows have been read
+                raise TypeError from None
+            self._store_kept(record.request_id, kept)
+
+        return keep
+
+    def _store_kept(self, request_id: str, kept: KeptAnswer) -> None:
+        terms: dict[str, Any] = {"state": RequestState.KEPT, "kept": kept.to_json()}
+        if not self.store.change_request(request_id, only_by=self._worker, **terms):
+            # This process was taken for dead and another one has finished the request: there must be no second answer.
+            raise RuntimeError
+
+    def _finish(self, record: RequestRecord, status: int, body: Mapping[str, Any], visible: float) -> Answered:
+        """Store the response; only then may it leave."""
+        text = json.dumps(body, ensure_ascii=False, allow_nan=False)
+        terms: dict[str, Any] = {"status": status, "response": text, "visible": visible, "kept": None}
+        self.store.change_request(record.request_id, only_by=self._worker, state=RequestState.DONE, **terms)
+        return Answered(status, body, visible)
+
+    def recover(self, record: RequestRecord) -> RequestRecord:
+        """Finish a request whose worker has stopped; return it as it is otherwise."""
+        unfinished = record.state in (RequestState.RUNNING, RequestState.KEPT)
+        if not unfinished or record.worker == self._worker or not self._is_lost(record):
+            return record
+        if self.store.adopt_request(record, self._worker, self._clock()):
+            if record.kept is None:
+                self._finish(record, 503, _INTERRUPTED, self._clock())
+            else:
+                kept = KeptAnswer.from_json(record.kept)
+                release = kept.settle(self.ledger, lambda again: self._store_kept(record.request_id, again))
+                met = release.receipt.outcome.met
+                error = None if met else TargetNotMet.of(release)
+                answered = {"release": encode_release(release)}
+                if kept.model is not None:
+                    answered = {"model": kept.model | {"receipt": release.receipt.to_dict()}}
+                response = answered if error is None else error_body(error)
+                self._finish(record, 200 if met else 422, response, self._clock())
+        return self.store.find_request(record.request_id) or record
+
+    def recover_all(self) -> int:
+        """Finish all requests whose workers have stopped, and return how many there were."""
+        lost = 0
+        for state in (RequestState.RUNNING, RequestState.KEPT):
+            for record in self.store.list_requests(state=state, last=10_000):
+                lost += self.recover(record) is not record
+        return lost
+
+    def _is_lost(self, record: RequestRecord) -> bool:
+        return record.beat is None or self._clock() - record.beat > _LOST_SECONDS
+
+    def _beat(self) -> None:
+        while not self._stopping.wait(_BEAT_SECONDS):
+            try:
+                self.store.beat(self._worker, self._clock())
+                self.recover_all()
+            except Exception:  # the database may be away for a while; the next beat tries again
+                continue
+
+    # Approvals
+
+    def decide(self, request_id: str, *, approved: bool, actor: str) -> RequestRecord:
+        """Approve a waiting request, which the caller then runs, or refuse it."""
+        record = self.store.find_request(request_id)
+        if record is None or record.state != RequestState.WAITING:
+            raise Refused(404, "not_found", "There is no such request that waits.")
+        if approved:
+            self._check_thawed(record.dataset)
+            changed = self.store.change_request(
+                request_id,
+                only_if=RequestState.WAITING,
+                state=RequestState.RUNNING,
+                worker=self._worker,
+                beat=self._clock(),
+            )
+        else:
+            refusal = error_body(Refused(403, "not_approved", "The owner has refused this question."))
+            changed = self.store.change_request(
+                request_id,
+                only_if=RequestState.WAITING,
+                state=RequestState.DONE,
+                status=403,
+                response=json.dumps(refusal),
+                visible=self._clock(),
+            )
+        if not changed:
+            raise Refused(409, "decided", "This request was decided before.")
+        self.log(actor, "approve" if approved else "refuse", record.dataset, request=request_id)
+        return self.store.find_request(request_id) or record
+
+
+@contextmanager
+def _refusing(what: str) -> Iterator[None]:
+    """Refuse arguments that a price fails on. Prices read no row, so that the failure depends on the request alone."""
+    try:
+        yield
+    except ExpostError:
+        raise
+    except Exception:
+        raise InvalidRequest(f"Expected arguments of {what} that can be computed", do="Correct them") from None
+
+
+def _is_above(worst: Mapping[str, Fraction], limit: Fraction) -> bool:
+    """Return whether a worst case is above an epsilon, or cannot be compared with it."""
+    if "epsilon" in worst:
+        return worst["epsilon"] > limit
+    # BS16, Proposition 1.4: epsilon-DP implies rho-zCDP with rho = epsilon^2 / 2.
+    return "rho" not in worst or worst["rho"] > limit**2 / 2
+
+
+def _count_cells(query: Any, session: Session) -> int:
+    """Return the number of public groups of a question."""
+    names = getattr(query, "by", None)
+    names = [names] if isinstance(names, str) else names if isinstance(names, list | tuple) else []
+    cells = 1
+    for name in names:
+        if isinstance(name, str) and name in session.dataset.categories:
+            cells *= max(1, len(session.dataset.categories[name]))
+    return cells
+
+
+def _request_id(subject: str, dataset: str, key: str) -> str:
+    if not key.isprintable() or not 1 <= len(key) <= 200:
+        raise InvalidRequest("Expected an Idempotency-Key of 1 to 200 printable characters", do="Send a new UUID")
+    return hashlib.sha256(json.dumps([subject, dataset, key]).encode()).hexdigest()
+
+
+def _check_subject(subject: object) -> str:
+    text = subject.strip() if isinstance(subject, str) else ""
+    if not 1 <= len(text) <= 100 or not text.isprintable() or "/" in text or "*" in text:
+        raise InvalidRequest(
+            "Expected a name of 1 to 100 printable characters without / and *", got=subject, do='Pass e.g. "analyst-1"'
+        )
+    return text

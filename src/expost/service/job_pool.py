@@ -1,0 +1,103 @@
+"""Runs requests in threads, and lets HTTP wait for them without blocking."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from expost.service.access_token import Identity
+from expost.service.curator import Curator
+from expost.service.http_requests import Gate
+from expost.service.service_store import RequestRecord, RequestState
+
+__all__ = ["JobPool"]
+
+_POLL_SECONDS = 0.1
+
+
+class JobPool:
+    """The threads of one process that answer requests.
+
+    Parameters
+    ----------
+    curator : Curator
+        Who answers.
+    gate : Gate
+        Who counts the running questions of each token.
+    """
+
+    def __init__(self, curator: Curator, gate: Gate) -> None:
+        self._curator, self._gate = curator, gate
+        self._threads = ThreadPoolExecutor(curator.settings.limits.workers, thread_name_prefix="answer")
+        self._futures: dict[str, Future[Any]] = {}
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Wait for the running questions, and take no more."""
+        self._threads.shutdown(wait=True)
+
+    def start(self, record: RequestRecord, identity: Identity) -> None:
+        """Begin to answer a request that was just stored."""
+        future = self._threads.submit(self._curator.run, record, identity)
+        with self._lock:
+            self._futures[record.request_id] = future
+
+        def forget(_: Future[Any]) -> None:
+            self._gate.end_job(identity)
+            with self._lock:
+                self._futures.pop(record.request_id, None)
+
+        future.add_done_callback(forget)
+
+    async def wait(self, request_id: str, seconds: float, who: Identity) -> RequestRecord | None:
+        """Return a request once its answer may leave, or after so many seconds as it is then.
+
+        Refuse if the token of the one who waits has been revoked meanwhile.
+        """
+        found = await self._wait(request_id, seconds)
+        await asyncio.to_thread(self._gate.check_usable, who)
+        return found
+
+    async def _wait(self, request_id: str, seconds: float) -> RequestRecord | None:
+        until = time.monotonic() + seconds
+        while True:
+            record = await asyncio.to_thread(self._curator.store.find_request, request_id)
+            if record is None or record.state == RequestState.WAITING:
+                return record
+            left = until - time.monotonic()
+            if record.state == RequestState.DONE:
+                hidden = (record.visible or 0.0) - time.time()
+                if hidden <= 0 or left <= 0:
+                    return record
+                await asyncio.sleep(min(hidden, max(left, 0.0)))
+                continue
+            if left <= 0:
+                return record
+            future = self._futures.get(request_id)
+            if future is None:
+                await asyncio.sleep(min(_POLL_SECONDS, left))
+            else:
+                await asyncio.wait([asyncio.wrap_future(future)], timeout=left)
+
+    def is_visible(self, record: RequestRecord) -> bool:
+        """Return whether the answer of a request may leave now."""
+        return record.state == RequestState.DONE and (record.visible or 0.0) <= time.time()
+
+    def describe(self, record: RequestRecord) -> dict[str, Any]:
+        """Return the public facts of a request; its answer only if it may leave."""
+        visible = self.is_visible(record)
+        state = "done" if visible else "waiting for the owner" if record.state == RequestState.WAITING else "running"
+        facts: dict[str, Any] = {
+            "job": record.request_id,
+            "dataset": record.dataset,
+            "question": record.question,
+            "state": state,
+            "asked": record.created[:16],
+        }
+        if visible:
+            facts |= {"status": record.status, "result": json.loads(record.response or "null")}
+        return facts

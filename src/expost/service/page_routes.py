@@ -1,0 +1,213 @@
+"""The analyst's pages: sign in, choose a dataset, build a question, see its price, buy, and look at answers."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import datetime
+import os
+import uuid
+from typing import Any
+
+from fastapi import APIRouter, Form, Request
+from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+
+from expost.core import BudgetExceeded, InvalidRequest
+from expost.core.table_text import csv_text
+from expost.service.access_token import Identity
+from expost.service.answer_page import answer_facts, release_of, show_release
+from expost.service.api_routes import answer_request
+from expost.service.curator import Curator, Refused, status_of
+from expost.service.http_requests import COOKIE, Gate, StrictRoute
+from expost.service.job_pool import JobPool
+from expost.service.page_frame import PageFrame, PageRoute, read_form
+from expost.service.price_preview import FreeLook
+from expost.service.public_description import public_facts
+from expost.service.question_form import AskedQuestion
+from expost.service.question_menu import FORECAST, menu_for, question_of
+from expost.service.route_table import RouteLine, body_of, build_router, sender_of
+from expost.service.service_store import RequestState
+
+__all__ = ["AnalystPages"]
+
+_SIGNED_IN = datetime.timedelta(hours=8)
+
+
+class AnalystPages:
+    """What analysts see.
+
+    Parameters
+    ----------
+    curator : Curator
+        Who answers.
+    gate : Gate
+        Who lets requests through.
+    pool : JobPool
+        The threads that answer.
+    frame : PageFrame
+        What renders the pages.
+    """
+
+    def __init__(self, curator: Curator, gate: Gate, pool: JobPool, frame: PageFrame) -> None:
+        self._curator, self._gate, self._pool, self._frame = curator, gate, pool, frame
+        self._free = FreeLook(curator)
+        self._secure = curator.settings.secure_cookies or curator.settings.certificate is not None
+
+    def router(self) -> APIRouter:
+        """Return the routes of the pages."""
+        lines = [
+            RouteLine("GET", "/", "see datasets", self.show_datasets),
+            RouteLine("GET", "/datasets/{dataset}", "see datasets", self.show_dataset),
+            RouteLine("POST", "/datasets/{dataset}/ask", "ask", self.buy),
+            RouteLine("GET", "/history", "see own releases", self.show_history),
+            RouteLine("GET", "/answers/{job}.csv", "see own releases", self.export_answer),
+            RouteLine("GET", "/answers/{job}.html", "see own releases", self.report_answer),
+            RouteLine("GET", "/answers/{job}", "see own releases", self.show_answer),
+            RouteLine("POST", "/answers/{job}/cancel", "see own jobs", self.cancel),
+        ]
+        router = build_router(lines, self._gate, PageRoute, in_schema=False)
+        for method, path, handler in (
+            ("GET", "/login", self.show_login),
+            ("POST", "/login", self.login),
+            ("POST", "/logout", self.logout),
+        ):
+            router.add_api_route(path, handler, methods=[method], response_model=None)
+        preview = [RouteLine("POST", "/datasets/{dataset}/preview", "price", self.preview)]
+        router.include_router(build_router(preview, self._gate, StrictRoute, in_schema=False))
+        return router
+
+    # Signing in
+
+    def show_login(self, request: Request) -> Response:
+        """Show the form that takes a token."""
+        return self._frame.render(request, "login.html")
+
+    def login(self, request: Request, token: str = Form(default="")) -> Response:
+        """Open a page session for the holder of a token."""
+        if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+            raise Refused(403, "forged", "Sign in on the page of this service.")
+        identity = self._gate.identify_token(token.strip())
+        if identity is None:
+            error = "This token does not work. It may have expired."
+            return self._frame.render(request, "login.html", status=401, error=error)
+        cookie, csrf = (base64.urlsafe_b64encode(os.urandom(32)).decode() for _ in range(2))
+        self._curator.store.close_page_session(request.cookies.get(COOKIE, ""))
+        self._curator.store.open_page_session(cookie, identity.token_id, csrf, self._curator.now() + _SIGNED_IN)
+        response = RedirectResponse("/", 303)
+        lasting = int(_SIGNED_IN.total_seconds())
+        response.set_cookie(COOKIE, cookie, max_age=lasting, httponly=True, samesite="strict", secure=self._secure)
+        return response
+
+    def logout(self, request: Request, csrf: str = Form(default="")) -> Response:
+        """End a page session."""
+        self._gate.check_csrf(request, csrf)
+        self._curator.store.close_page_session(request.cookies.get(COOKIE, ""))
+        response = RedirectResponse("/login", 303)
+        response.delete_cookie(COOKIE)
+        return response
+
+    # Questions
+
+    def show_datasets(self, request: Request) -> Response:
+        """List the datasets that the holder of the token may ask about."""
+        who = sender_of(request)
+        found = [
+            {
+                "name": each.name,
+                "title": each.title,
+                "columns": len(each.dataset.schema.kinds),
+                "unit": str(each.dataset.unit),
+                "frozen": self._curator.store.is_frozen(each.name),
+                "left": str(self._curator.session(each.name, who).remaining().as_balance(None)),
+            }
+            for each in self._curator.settings.datasets
+            if who.dataset in (None, each.name)
+        ]
+        return self._frame.render(request, "datasets.html", who, here="datasets", datasets=found)
+
+    def show_dataset(self, request: Request, dataset: str) -> Response:
+        """Show a dataset and the form that builds a question."""
+        return self._dataset_page(request, sender_of(request), dataset)
+
+    def _dataset_page(self, request: Request, who: Identity, dataset: str, status: int = 200, **more: Any) -> Response:
+        described = self._curator.describe_dataset(dataset)
+        public = public_facts(described.dataset)
+        facts: dict[str, Any] = {
+            "title": described.title,
+            "facts": public,
+            "left": str(self._curator.session(dataset, who).remaining().as_balance(None)),
+            "frozen": self._curator.store.is_frozen(dataset),
+            "menu": menu_for(public["columns"]),
+            "form": {},
+            "key": str(uuid.uuid4()),
+        }
+        return self._frame.render(request, "dataset.html", who, status=status, here="datasets", **(facts | more))
+
+    def preview(self, request: Request, dataset: str) -> Any:
+        """Show the price of a question while it is built, and an answer about made-up rows; nothing is spent."""
+        asked = AskedQuestion.read(body_of(request))
+        if asked.statistic not in FORECAST:
+            asked = AskedQuestion(
+                asked.statistic, {k: v for k, v in asked.arguments.items() if k != "expect"}, asked.place
+            )
+        found = self._free.preview(dataset, sender_of(request), asked)
+        sample = found.pop("sample")
+        shown = None if sample is None else show_release(sample)
+        facts = found | {"shown": shown, "expects": FORECAST.get(asked.statistic, "")}
+        return {
+            name: self._frame.fragment(f"preview_{name}.html", **facts) for name in ("price", "curve", "sample")
+        } | {"text": str(found["quote"])}
+
+    async def buy(self, request: Request, dataset: str) -> Response:
+        """Ask the question of a form."""
+        who, form = sender_of(request), await read_form(request)
+        key = form.pop("key", "") or str(uuid.uuid4())
+        try:
+            body = question_of(form)
+            record = await answer_request(self._curator, self._gate, self._pool, who, dataset, "ask", body, key)
+        except (InvalidRequest, BudgetExceeded, Refused) as error:
+            terms: dict[str, Any] = {"status": status_of(error), "error": str(error), "form": form}
+            return await asyncio.to_thread(self._dataset_page, request, who, dataset, **terms)
+        return RedirectResponse(f"/answers/{record.request_id}", 303)
+
+    # Answers
+
+    def show_history(self, request: Request) -> Response:
+        """List all answers of the holder of the token."""
+        who = sender_of(request)
+        records = self._curator.store.list_requests(subject=who.subject)
+        answers = [answer_facts(each, self._pool, brief=True) for each in records]
+        return self._frame.render(request, "history.html", who, here="history", answers=answers)
+
+    def show_answer(self, request: Request, job: str) -> Response:
+        """Show one answer."""
+        facts = answer_facts(self._curator.own_request(sender_of(request), job), self._pool)
+        return self._frame.render(request, "answer.html", sender_of(request), **facts)
+
+    def export_answer(self, request: Request, job: str) -> Response:
+        """Return an answer as CSV."""
+        release = self._own_release(request, job)
+        headers = {"content-disposition": f'attachment; filename="answer-{job[:8]}.csv"'}
+        return PlainTextResponse(csv_text(*release.table_cells()), media_type="text/csv", headers=headers)
+
+    def report_answer(self, request: Request, job: str) -> Response:
+        """Return an answer as a report."""
+        release = self._own_release(request, job)
+        headers = {
+            "content-disposition": f'attachment; filename="answer-{job[:8]}.html"',
+            "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:",
+        }
+        return HTMLResponse(release.report(), headers=headers)
+
+    def cancel(self, request: Request, job: str) -> Response:
+        """Take back a question that waits for the owner."""
+        who = sender_of(request)
+        if self._curator.own_request(sender_of(request), job).state == RequestState.WAITING:
+            self._curator.decide(job, approved=False, actor=f"{who.role.value}:{who.subject}")
+        return RedirectResponse(f"/answers/{job}", 303)
+
+    def _own_release(self, request: Request, job: str) -> Any:
+        release = release_of(self._curator.own_request(sender_of(request), job), self._pool)
+        if release is None:
+            raise Refused(404, "not_found", "There is no such answer.")
+        return release

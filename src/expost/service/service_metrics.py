@@ -1,0 +1,43 @@
+"""Counts of requests for Prometheus: public facts only."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+from fastapi import Request, Response
+
+__all__ = ["ServiceMetrics"]
+
+_METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
+
+
+class ServiceMetrics:
+    """Counts requests by route and status. Times are not measured: they depend on rows."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[str, str, int]] = Counter()
+        self._lock = threading.Lock()
+
+    async def watch(self, request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+        """Count one request."""
+        response = await call_next(request)
+        route = request.scope.get("route")
+        path = getattr(route, "path", "other")  # the pattern: a path itself may hold a name or a job
+        method = request.method if request.method in _METHODS else "other"  # a client may invent any number of them
+        with self._lock:
+            self._counts[(method, path, response.status_code)] += 1
+        return response
+
+    def text(self) -> str:
+        """Return the counts in the text format of Prometheus."""
+        lines = [
+            "# HELP expost_requests_total Requests by method, route and status.",
+            "# TYPE expost_requests_total counter",
+        ]
+        with self._lock:
+            counts = sorted(self._counts.items())
+        for (method, path, status), count in counts:
+            lines.append(f'expost_requests_total{{method="{method}",route="{path}",status="{status}"}} {count}')
+        return "\n".join(lines) + "\n"

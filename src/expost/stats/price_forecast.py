@@ -1,0 +1,112 @@
+"""What a climb would cost if the answers were as its asker expects them. Nothing is read, drawn or spent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from expost.core import InvalidRequest
+from expost.core.rational import finite
+from expost.data.sealed_form import CentredForm, ShareForm, SquareForm
+from expost.data.tally import PowerSums
+from expost.stats.gradual_plan import Design, GradualPlan
+from expost.stats.relative_climb import RelativeClimb
+from expost.stats.table_query import group_labels
+
+__all__ = ["forecast_bill"]
+
+_FACTS = ("rows", "mean", "std")
+
+
+@dataclass(frozen=True)
+class ExpectedCell:
+    """What the asker expects of one group: a count or a sum, or the number of rows, their mean and their deviation."""
+
+    number: float | None
+    facts: Mapping[str, float]
+
+    @classmethod
+    def read(cls, given: object) -> ExpectedCell:
+        """Read a number, or a mapping with ``rows``, ``mean`` and ``std``."""
+        if not isinstance(given, Mapping):
+            return cls(finite(given, "expect", do="Pass the number that you expect"), {})
+        unknown = [name for name in given if name not in _FACTS]
+        if unknown:
+            raise InvalidRequest(
+                "Expected rows, mean and std, or one guess per group",
+                got=unknown[0],
+                do='Pass e.g. {"rows": 5000, "mean": 40}',
+            )
+        return cls(None, {name: finite(value, name) for name, value in given.items()})
+
+    def fact(self, name: str, default: float | None = None) -> float:
+        """Return an expected number of this name."""
+        found = self.facts.get(name, self.number if name == "rows" else default)
+        if found is None or (found < 0 and name != "mean"):
+            raise InvalidRequest(
+                f"Expected {name} >= 0 in expect",
+                got=found,
+                do='Pass e.g. expect={"rows": 5000, "mean": 40, "std": 10}',
+            )
+        return found
+
+
+def forecast_bill(plan: Any, expect: object) -> Fraction | None:
+    """Return the epsilon of a climb whose noise never misleads it, or None if the cap is too low.
+
+    Parameters
+    ----------
+    plan : Plan
+        The plan of the question.
+    expect : number or mapping
+        The count or sum that is expected; for means and spreads ``{"rows": ..., "mean": ..., "std": ...}``. A mapping by
+        group gives each group its own.
+    """
+    if not isinstance(plan, GradualPlan):
+        raise InvalidRequest("Cannot forecast this statistic from a guess", do="Use session.simulate(...)")
+    if not plan.climbs or plan.check.answer is not None:
+        return plan.due
+    design, climb = plan.design, plan.climber()
+    cells = _read_cells(expect, design)
+    if isinstance(climb, RelativeClimb):
+        if any(cell.number is None for cell in cells):
+            raise InvalidRequest("Expected a number to expect of a count or a sum", do="Pass e.g. expect=50_000")
+        numbers = np.array([float(cell.number or 0) for cell in cells])
+        found = climb.forecast(np.abs(numbers) / float(design.reader.unit), Fraction(design.sensitivity.amount))
+    else:
+        found = climb.forecast(_guess_coordinates(design, cells), Fraction(design.sensitivity.amount), design.cells)
+    earlier = plan.check.continued
+    return found if found is None or earlier is None else max(found - earlier.paid, Fraction(0))
+
+
+def _read_cells(expect: object, design: Design) -> list[ExpectedCell]:
+    """Read one guess per group: the same for all, or one each."""
+    labels = group_labels(design.axes) if design.axes else [()]
+    if not isinstance(expect, Mapping) or set(expect) & set(_FACTS):
+        return [ExpectedCell.read(expect)] * len(labels)
+    missing = [label for label in labels if label not in expect]
+    if missing:
+        raise InvalidRequest(
+            "Expected one guess for all groups, or one for each", got=f"none for {missing[0]!r}", do="Add it to expect"
+        )
+    return [ExpectedCell.read(expect[label]) for label in labels]
+
+
+def _guess_coordinates(design: Design, cells: list[ExpectedCell]) -> np.ndarray[Any, Any]:
+    """Return the integers of rows like these, cell after cell."""
+    if not isinstance(design.form, ShareForm | CentredForm | SquareForm):
+        raise InvalidRequest("Cannot forecast this statistic from a guess", do="Use session.simulate(...)")
+    clamp = design.form.clamp
+    low, high, step = float(clamp.low), float(clamp.high), float(clamp.step)
+    rows = np.array([round(cell.fact("rows")) for cell in cells], dtype=object)
+    means = np.clip([cell.fact("mean", (low + high) / 2) for cell in cells], low, high)
+    spreads = np.array([cell.fact("std", 0.0) for cell in cells]) / step
+    steps = (means - low) / step
+    squares = np.minimum(steps**2 + spreads**2, steps * clamp.steps)  # no values between the bounds spread more
+    first = np.array([count * round(each) for count, each in zip(rows, steps, strict=True)], dtype=object)
+    second = np.array([count * round(each) for count, each in zip(rows, squares, strict=True)], dtype=object)
+    return np.asarray(design.form.coordinates(PowerSums(rows, first[None], second[None])).T.ravel())

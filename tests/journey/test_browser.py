@@ -1,0 +1,240 @@
+"""The pages in a real browser: an analyst's and an owner's whole journey, narrow and dark, and no barrier for anybody.
+
+Needs Chromium (Debian: apt-get install chromium). ``EXPOST_SHOTS=FOLDER`` keeps a picture of every state, and
+``EXPOST_GUIDE=docs/howto`` makes the pictures of the guides again.
+"""
+
+import os
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from tests.served import Served, write_people
+
+GUIDE = {"question-expected": "page-question", "answer-climb": "page-answer", "spending": "page-spending"}
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, str]]:
+    found = Served(write_people(tmp_path_factory.mktemp("browser"), extra="approval_above = 0.2"))
+    server = uvicorn.Server(uvicorn.Config(found.app, host="127.0.0.1", port=0, log_level="error"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.02)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    yield found, f"http://127.0.0.1:{port}"
+    server.should_exit = True
+    thread.join(30)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        found = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+class Reader:
+    """A person with a browser window, who notices errors, barriers and cut content."""
+
+    def __init__(self, browser: Any, base: str, *, width: int = 1280, dark: bool = False) -> None:
+        self._context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light"
+        )
+        self.page = self._context.new_page()
+        self.page.set_default_timeout(20_000)
+        self._base, self.errors = base, list[str]()
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on(
+            "console",
+            lambda message: self.errors.append(message.text) if "Content Security Policy" in message.text else None,
+        )
+
+    def sign_in(self, token: str) -> None:
+        self.page.goto(f"{self._base}/login")
+        self.page.fill("#token", token)
+        self.page.click("main button")
+        self.page.wait_for_url(f"{self._base}/")
+
+    def open(self, path: str) -> None:
+        self.page.goto(self._base + path)
+
+    def look(self, name: str) -> None:
+        """Check what is on the screen, and keep a picture if that is wanted."""
+        from axe_playwright_python.sync_playwright import Axe
+
+        self.page.wait_for_selector("form[aria-busy]", state="detached")
+        guide = os.environ.get("EXPOST_GUIDE")
+        if guide and name in GUIDE:
+            self.page.screenshot(path=Path(guide) / f"{GUIDE[name]}.png")
+        folder = os.environ.get("EXPOST_SHOTS")
+        if folder:
+            self.page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
+        wide = self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert wide <= 0, f"{name} is {wide} pixels wider than the window"
+        found = Axe().run(self.page)
+        barriers = [f"{each['id']}: {each['nodes'][0]['html'][:100]}" for each in found.response["violations"]]
+        assert barriers == [], name
+        assert self.errors == [], name
+
+
+def test_an_analyst_sees_the_price_buys_and_finds_the_answer_again(served: Any, browser: Any) -> None:
+    service, base = served
+    reader = Reader(browser, base)
+    reader.open("/")
+    reader.look("login")
+    reader.sign_in(service.tokens["ann"])
+    reader.look("datasets")
+    reader.page.click("text=People")
+    reader.page.select_option("#statistic", "mean")
+    reader.page.select_option("#column", "age")
+    reader.page.select_option("#statistic", "count")
+    reader.page.select_option("#by", "city")
+    reader.page.fill("#within", "60")
+    reader.page.wait_for_selector("#price strong")
+    reader.page.wait_for_selector("#curve svg")
+    assert 'session.count(by="city", within=60)' in reader.page.text_content("#code")
+    reader.page.click("text=curl")
+    assert "/v1/datasets/people/ask" in reader.page.text_content("#code")
+    reader.look("question")
+    reader.page.fill("#within", "5%")
+    reader.page.wait_for_selector("text=Fill in what you expect")
+    reader.page.fill("#expect", "2000")
+    reader.page.wait_for_selector("#curve svg")
+    reader.page.wait_for_selector("#sample svg")
+    assert "expect" not in reader.page.text_content("#code")
+    reader.look("question-expected")
+    reader.page.fill("#within", "60")
+    before = service.curator.ledger.spent("dataset:people").amounts()["epsilon"]
+    reader.page.keyboard.press("Tab")
+    reader.page.click("text=Ask and pay")
+    reader.page.wait_for_selector("text=Receipt")
+    reader.look("answer")
+    assert service.curator.ledger.spent("dataset:people").amounts()["epsilon"] > before
+    reader.open("/history")
+    reader.look("history")
+    reader.page.click("text=count of rows by city")
+    reader.page.wait_for_selector("text=Receipt")
+
+
+def test_every_question_of_the_menu_can_be_built_and_a_climb_is_drawn(served: Any, browser: Any) -> None:
+    service, base = served
+    reader = Reader(browser, base)
+    reader.sign_in(service.tokens["ann"])
+    reader.open("/datasets/people")
+    for statistic, code in (
+        ("histogram", 'histogram(column="age", bins=10, within="5%")'),
+        ("value-counts", 'value_counts(column="city", within="5%")'),
+        ("count-over-time", 'count_over_time(column="seen", every="month", within="5%")'),
+        ("correlation", 'correlation(x="age", y="pay", within=0.2)'),
+        ("ratio", 'ratio(numerator="age", denominator="pay", within="5%")'),
+        ("quantile", 'quantile(column="age", share=0.9, within="5%")'),
+        ("mean", 'mean(column="age", within="5%")'),
+    ):
+        reader.page.select_option("#statistic", statistic)
+        reader.page.wait_for_selector("form[aria-busy]", state="detached")
+        assert "epsilon" in reader.page.text_content("#price") and "made-up rows, for" in reader.page.text_content(
+            "#sample"
+        )
+        assert code in reader.page.text_content("#code")
+        assert reader.page.is_visible("#expect") == (statistic not in ("correlation", "ratio", "quantile"))
+        reader.look(f"question-{statistic}")
+    reader.page.fill("#within", "2%")
+    reader.page.click("text=Ask and pay")
+    reader.page.wait_for_selector("text=waits for the owner")
+    owner = Reader(browser, base)
+    owner.sign_in(service.tokens["owner"])
+    owner.open("/owner/approvals")
+    owner.page.click("text=Approve >> nth=-1")
+    owner.page.wait_for_selector("text=No question waits for you")
+    reader.page.reload()
+    reader.page.wait_for_selector("text=How the answer was found")
+    reader.look("answer-climb")
+
+
+def test_wrong_input_and_an_exhausted_cap_come_back_in_words(served: Any, browser: Any) -> None:
+    service, base = served
+    reader = Reader(browser, base)
+    reader.sign_in(service.tokens["bob"])
+    for number, (within, where) in enumerate([("abc", ""), ("50", "agee > 3"), ("0.001", "")]):
+        reader.open("/datasets/people")
+        reader.page.fill("#within", within)
+        reader.page.fill("#where", where)
+        reader.page.click("text=Ask and pay")
+        reader.page.wait_for_selector("[role=alert]")
+        reader.look(f"refused-{number}")
+        assert reader.page.input_value("#where") == where  # nothing that was typed is lost
+    reader.open("/nowhere")
+    reader.look("not-found")
+    assert service.curator.ledger.spent("analyst:bob/people").amounts()["epsilon"] == 0
+
+
+def test_a_large_question_waits_until_the_owner_approves_it(served: Any, browser: Any) -> None:
+    service, base = served
+    analyst, owner = Reader(browser, base), Reader(browser, base)
+    analyst.sign_in(service.tokens["bob"])
+    owner.sign_in(service.tokens["owner"])
+    owner.open("/owner/approvals")
+    owner.look("approvals-empty")
+    analyst.open("/datasets/people")
+    analyst.page.fill("#within", "12")
+    analyst.page.click("text=Ask and pay")
+    analyst.page.wait_for_selector("text=waits for the owner")
+    analyst.look("waiting")
+    owner.open("/owner/approvals")
+    owner.look("approvals")
+    owner.page.click("text=Approve >> nth=-1")
+    owner.page.wait_for_selector("text=No question waits for you")
+    analyst.page.reload()
+    analyst.page.wait_for_selector("text=Receipt")
+
+
+def test_the_owner_makes_a_token_freezes_a_table_and_reads_the_log(served: Any, browser: Any) -> None:
+    service, base = served
+    owner = Reader(browser, base)
+    owner.sign_in(service.tokens["owner"])
+    owner.open("/owner/tokens")
+    owner.page.fill("#subject", "carol")
+    owner.page.fill("#budget", "0.5")
+    owner.page.click("text=Make a token")
+    token = owner.page.text_content("#made")
+    owner.look("tokens")
+    owner.open("/owner")
+    owner.look("spending")
+    owner.page.click("text=Freeze: refuse all questions")
+    owner.page.wait_for_selector("text=Allow questions again")
+    carol = Reader(browser, base)
+    carol.sign_in(token)
+    carol.open("/datasets/people")
+    assert carol.page.is_disabled("#question button[type=submit]")
+    carol.look("frozen")
+    owner.page.click("text=Allow questions again")
+    owner.open("/owner/log")
+    owner.look("log")
+    assert "freeze" in owner.page.content()
+    owner.open("/owner/tokens")
+    owner.page.click("[aria-label='Revoke the token of carol']")
+    owner.page.wait_for_selector("text=revoked")
+    carol.open("/")
+    assert carol.page.url.endswith("/login")
+
+
+@pytest.mark.parametrize(("width", "dark"), [(360, True), (360, False), (1920, True)])
+def test_pages_fit_narrow_wide_light_and_dark_windows(served: Any, browser: Any, width: int, dark: bool) -> None:
+    service, base = served
+    reader = Reader(browser, base, width=width, dark=dark)
+    reader.sign_in(service.tokens["owner"])
+    for path in ("/", "/datasets/people", "/history", "/owner", "/owner/tokens", "/owner/log", "/owner/approvals"):
+        reader.open(path)
+        reader.look(f"{path.strip('/').replace('/', '-') or 'datasets'}-{width}-{'dark' if dark else 'light'}")

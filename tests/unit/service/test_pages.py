@@ -1,0 +1,237 @@
+"""The pages as a browser without JavaScript sees them: every state, hostile names, and forms that only we can send."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.served import Served, write_people
+
+from expost.service import Role
+from expost.service.question_menu import MENU, question_of
+
+
+class Checker(HTMLParser):
+    """Collects tags, and fails on unknown nesting of a few that matter."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.scripts: list[dict[str, Any]] = []
+        self.labels: set[str] = set()
+        self.inputs: list[dict[str, Any]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        if tag == "script":
+            self.scripts.append(found)
+        if tag == "label":
+            self.labels.add(found.get("for") or "")
+        if tag in ("input", "select", "textarea") and found.get("type") != "hidden":
+            self.inputs.append(found)
+        assert "style" not in found and not any(name.startswith("on") for name in found), (tag, found)
+
+
+def sign_in(served: Served, who: str) -> str:
+    served.http.cookies.clear()
+    response = served.http.post("/login", data={"token": served.tokens[who]})
+    assert response.status_code == 200
+    return re.findall(r'name="csrf" content="([^"]+)"', response.text)[0]
+
+
+@pytest.mark.parametrize(
+    ("who", "paths"),
+    [
+        ("ann", ["/", "/datasets/people", "/history"]),
+        ("owner", ["/", "/datasets/people", "/history", "/owner", "/owner/log", "/owner/tokens", "/owner/approvals"]),
+        ("auditor", ["/", "/owner", "/owner/log"]),
+    ],
+)
+def test_every_page_is_whole_and_every_field_has_a_name(served: Served, who: str, paths: list[str]) -> None:
+    sign_in(served, who)
+    for path in paths:
+        response = served.http.get(path)
+        page = Checker(response.text)
+
+        assert response.status_code == 200, path
+        assert [each.get("src") for each in page.scripts] == ["/static/expost.js"]
+        for field in page.inputs:
+            assert field.get("id") in page.labels or field.get("aria-label"), (path, field)
+
+
+def test_a_question_by_form_leads_to_its_answer_and_its_files(served: Served) -> None:
+    csrf = sign_in(served, "ann")
+    form = {"csrf": csrf, "key": "k", "statistic": "mean", "column": "age", "by": "city", "within": "5", "where": ""}
+    answer = served.http.post("/datasets/people/ask", data=form)
+
+    assert answer.status_code == 200
+    assert answer.url.path.startswith("/answers/")
+    assert "Receipt" in answer.text and "<svg" in answer.text and "Oslo" in answer.text
+    again = served.http.post("/datasets/people/ask", data=form)
+    assert again.url == answer.url  # sending a form twice pays once
+    assert "mean of age by city" in served.http.get("/history").text
+
+
+ASKED: dict[str, dict[str, Any]] = {
+    "count": {},
+    "mean": {"column": "age"},
+    "sum": {"column": "pay"},
+    "median": {"column": "age"},
+    "quantile": {"column": "age", "share": 0.9},
+    "histogram": {"column": "age", "bins": 4},
+    "value-counts": {"column": "city"},
+    "most-common": {"column": "city"},
+    "count-over-time": {"column": "seen", "every": "quarter"},
+    "ratio": {"numerator": "pay", "denominator": "age"},
+    "correlation": {"x": "age", "y": "pay"},
+    "std": {"column": "age"},
+    "variance": {"column": "age"},
+    "count-distinct": {},
+}
+
+
+def preview(served: Served, csrf: str, statistic: str, **arguments: Any) -> Any:
+    body = {"statistic": statistic, "arguments": arguments}
+    return served.http.post("/datasets/people/preview", json=body, headers={"x-csrf-token": csrf})
+
+
+def test_every_question_of_the_menu_is_priced_and_shown_on_made_up_rows(served: Served) -> None:
+    csrf = sign_in(served, "ann")
+    page = served.http.get("/datasets/people").text
+    assert set(re.findall(r'<option value="([a-z-]+)" data-fields', page)) == set(ASKED) == {m.statistic for m in MENU}
+    for line in MENU:
+        within = 200 if line.example == "50" else 1.0 if line.example == "0.2" else "30%"
+        found = preview(served, csrf, line.statistic, **ASKED[line.statistic], within=within)
+
+        assert found.status_code == 200, (line, found.text)
+        assert "epsilon" in found.json()["price"], line
+        assert "made-up rows, for epsilon" in found.json()["sample"], (line, found.json()["sample"])
+        form = {field: str(ASKED[line.statistic][name]) for field, name in line.fields.items()}
+        asked = question_of({"statistic": line.statistic, "within": str(within), **form})
+        assert asked == {"statistic": line.statistic, "arguments": ASKED[line.statistic] | {"within": within}}
+    assert served.curator.ledger.spent("dataset:people").amounts()["epsilon"] == 0
+
+
+def test_a_guess_turns_the_flat_price_of_a_share_into_a_curve(served: Served) -> None:
+    csrf = sign_in(served, "ann")
+    plain = preview(served, csrf, "count", within="5%").json()
+    guessed = preview(served, csrf, "count", within="5%", expect=4000).json()
+
+    assert "at most" in plain["price"] and "<svg" not in plain["curve"] and "100,000" in plain["curve"]
+    assert "probably" in guessed["price"] and "<polyline" in guessed["curve"]
+    assert "4,000 made-up rows" in guessed["sample"]
+    assert preview(served, csrf, "count", within="5%", expect="<b>").json()["price"] == plain["price"]
+    above = preview(served, csrf, "count", within=0.0001).json()
+    assert "more than epsilon 0.3" in above["price"]
+
+
+@pytest.mark.parametrize(
+    ("statistic", "arguments", "head"),
+    [
+        ("count", {"within": 100}, "question,value,low,high,epsilon,met"),
+        ("mean", {"column": "age", "by": "city", "epsilon": 0.2}, "city,value,low,high"),
+        ("covariance", {"columns": ["age", "pay"], "epsilon": 0.2}, "first,second,value,low,high"),
+        ("histogram", {"column": "age", "bins": 3, "epsilon": 0.2}, "age,age to,value,low,high"),
+        ("BinomialTest", {"column": "city", "equals": "Rome", "null": 0.4, "epsilon": 0.2}, "test,statistic,p value,"),
+    ],
+)
+def test_every_kind_of_answer_leaves_as_csv_and_as_a_report(
+    served: Served, statistic: str, arguments: dict[str, Any], head: str
+) -> None:
+    job = served.ask("ann", statistic, **arguments).json()["job"]
+    sign_in(served, "ann")
+    text, report = (served.http.get(f"/answers/{job}.{kind}") for kind in ("csv", "html"))
+
+    assert text.status_code == report.status_code == 200
+    assert text.text.splitlines()[0].startswith(head) and len(text.text.splitlines()) > 1
+    assert text.headers["content-type"].startswith("text/csv")
+    assert "Receipt" in report.text and "<script" not in report.text
+    assert "attachment" in report.headers["content-disposition"]
+    assert "Receipt" in (page := served.http.get(f"/answers/{job}").text) and "Verdict(" not in page + report.text
+    sign_in(served, "bob")
+    assert served.http.get(f"/answers/{job}.csv").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        ({"within": "abc"}, "accuracy"),
+        ({"within": "0"}, "within"),
+        ({"where": "agee > 3"}, "agee"),
+        ({"statistic": "nonsense"}, "statistic"),
+        ({"within": "0.0001"}, "cap"),
+    ],
+)
+def test_a_wrong_form_comes_back_with_a_sentence_and_costs_nothing(
+    served: Served, change: dict[str, str], part: str
+) -> None:
+    csrf = sign_in(served, "ann")
+    form = {"csrf": csrf, "statistic": "count", "within": "50"} | change
+    answer = served.http.post("/datasets/people/ask", data=form)
+
+    assert answer.status_code in (400, 409)
+    assert part in answer.text and 'role="alert"' in answer.text
+    assert served.curator.ledger.spent("dataset:people").amounts()["epsilon"] == 0
+
+
+@pytest.mark.parametrize("csrf", ["", "wrong"])
+def test_a_form_that_our_page_did_not_send_changes_nothing(served: Served, csrf: str) -> None:
+    sign_in(served, "owner")
+    for path, data in (
+        ("/datasets/people/ask", {"statistic": "count", "within": "50"}),
+        ("/owner/tokens", {"subject": "eve", "role": "owner"}),
+        ("/owner/datasets/people/freeze", {}),
+        ("/logout", {}),
+        ("/v1/owner/datasets/people/freeze", {}),
+    ):
+        assert served.http.post(path, data={**data, "csrf": csrf}).status_code == 403, path
+    assert not served.curator.store.is_frozen("people")
+    assert served.curator.ledger.spent("dataset:people").amounts()["epsilon"] == 0
+
+
+def test_the_owner_makes_a_token_once_and_revokes_it(served: Served) -> None:
+    csrf = sign_in(served, "owner")
+    form = {"csrf": csrf, "subject": "carol", "role": "analyst", "dataset": "people", "budget": "0.5", "expires": "30d"}
+    made = served.http.post("/owner/tokens", data=form)
+    text = re.findall(r"expost_[0-9a-f]{18}_[\w-]+", made.text)[0]
+
+    assert text not in served.http.get("/owner/tokens").text
+    served.tokens["carol"] = text
+    assert served.call("carol", "GET", "/v1/datasets").status_code == 200
+    served.http.post(f"/owner/tokens/{text.split('_')[1]}/revoke", data={"csrf": csrf})
+    assert served.call("carol", "GET", "/v1/datasets").status_code == 401
+
+
+def test_signing_out_and_revoking_end_the_session_of_the_page(served: Served) -> None:
+    csrf = sign_in(served, "ann")
+    served.http.post("/logout", data={"csrf": csrf})
+    assert served.http.get("/", follow_redirects=False).status_code == 303
+    sign_in(served, "ann")
+    served.curator.revoke_token(served.tokens["ann"].split("_")[1])
+    assert served.http.get("/", follow_redirects=False).status_code == 303
+
+
+def test_names_cannot_become_markup(tmp_path: Path) -> None:
+    path = write_people(tmp_path)
+    hostile = "<script>alert(1)</script>"
+    text = path.read_text(encoding="utf-8").replace('title = "People"', f'title = "{hostile}"')
+    path.write_text(text, encoding="utf-8")
+    served = Served(path)
+    served.tokens["eve"] = served.curator.create_token(role=Role.AUDITOR, subject="<b>eve' onload='x").text
+    with served.http:
+        for who in ("owner", "eve"):
+            sign_in(served, who)
+            for address in ("/", "/datasets/people", "/owner", "/owner/log"):
+                page = served.http.get(address).text
+
+                assert hostile not in page and "<b>eve" not in page
+                Checker(page)
+
+
+def test_an_unknown_page_is_a_page_and_an_unknown_route_is_json(served: Served) -> None:
+    sign_in(served, "ann")
+
+    assert "Not found" in served.http.get("/nowhere", headers={"accept": "text/html"}).text
+    assert served.http.get("/v1/nowhere").json()["error"]["code"] == "not_found"
+    assert "Not allowed" in served.http.get("/owner", headers={"accept": "text/html"}).text

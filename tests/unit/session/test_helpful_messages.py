@@ -1,0 +1,101 @@
+"""What a new user gets wrong is answered with a sentence that names the fix, and costs nothing."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import expost
+from expost import BudgetExceeded, Dataset, InvalidRequest, Session, TargetNotMet
+from expost.core.errors import show_value
+
+
+@pytest.fixture(scope="module")
+def session() -> Session:
+    random = np.random.default_rng(0)
+    table = pa.table({"age": random.integers(0, 100, 2000), "city": random.choice(["Rome", "Oslo"], 2000)})
+    data = Dataset(table, name="diamonds", bounds={"age": (0, 100)}, categories={"city": ["Rome", "Oslo"]})
+    return Session(data, budget=50)
+
+
+WRONG: dict[str, tuple[Any, str]] = {
+    "statistic": (lambda s: s.price("maen", "age", within=1), "Did you mean 'mean'"),
+    "statistic of another library": (lambda s: s.price("avg", "age", within=1), "Did you mean 'mean'"),
+    "statistic with underscores": (lambda s: s.price("top_k", "city", 1, epsilon=1), "Did you mean 'top-k'"),
+    "column": (lambda s: s.mean("agee", within=1), "Did you mean 'age'"),
+    "capital": (lambda s: s.mean("Age", within=1), "Did you mean 'age'"),
+    "unlike any column": (lambda s: s.mean("zzz", within=1), "Name one of: age, city"),
+    "group": (lambda s: s.count(by="citty", within=9), "Did you mean 'city'"),
+    "filter": (lambda s: s.count(where="agee > 3", within=9), "Did you mean 'age'"),
+    "category": (lambda s: s.part("city", "Romee"), "Did you mean 'Rome'"),
+    "option": (lambda s: s.mean("age", wihtin=1), "Did you mean 'within'"),
+    "option of another library": (lambda s: s.mean("age", eps=1), "Did you mean 'epsilon'"),
+    "groupby": (lambda s: s.mean("age", groupby="city", epsilon=1), "Did you mean 'by'"),
+    "method": (lambda s: s.median("age", epsilon=1, method="smoth"), "Did you mean 'smooth'"),
+    "private bounds": (lambda s: s.mean("age", epsilon=1, bounds="privat"), "Did you mean 'private'"),
+    "per cent": (lambda s: s.mean("age", epsilon=1, confidence=95), "Pass 0.95 for 95 %"),
+    "sql": (lambda s: s.ask("select count(*) from t"), "Expected a query, not SQL"),
+    "class": (lambda s: s.ask(expost.stats.Count), "Expected a query, not SQL or a class, got 'Count'"),
+    "nothing": (lambda s: s.price(), "missing a required argument: 'statistic'"),
+    "group key": (lambda s: s.count(by=3, epsilon=1), "by to be a column or a list of columns"),
+    "no delta": (lambda s: s.private_keys("city", epsilon=1, delta=1e-6), r"such as budget=\(1, 1e-6\)"),
+    "folder": (lambda s: s.count(epsilon=0.01).to_csv("no such folder/x.csv"), "Create its folder first"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_mistake_is_answered_with_the_fix(wrong: str, session: Session) -> None:
+    ask, message = WRONG[wrong]
+    with pytest.raises(InvalidRequest, match=message):
+        ask(session)
+
+
+def test_a_name_that_a_session_does_not_have_is_explained(session: Session) -> None:
+    for name, meant in (
+        ("maen", "mean"),
+        ("average", "mean"),
+        ("value_count", "value_counts"),
+        ("remaning", "remaining"),
+    ):
+        with pytest.raises(AttributeError, match=f"Did you mean '{meant}'"):
+            getattr(session, name)
+    assert not hasattr(session, "nothing_like_it") and not hasattr(session, "_nothing")
+
+
+def test_a_group_that_is_not_there_is_explained(session: Session) -> None:
+    counts = session.count(by="city", epsilon=0.1)
+    with pytest.raises(KeyError, match="Did you mean 'Rome'"):
+        counts.value["Roma"]
+    assert counts.value.get("Roma") is None
+
+
+def test_a_missed_target_states_what_was_paid(session: Session) -> None:
+    with pytest.raises(TargetNotMet) as missed:
+        session.mean("age", within=0.001, max_epsilon=0.1)
+    assert f"Paid {missed.value.receipt.bill}." in str(missed.value)
+    with pytest.raises(TargetNotMet) as missed:
+        session.bounds("age", epsilon=1e-4)
+    assert "None" not in str(missed.value) and "Paid epsilon 0.0001." in str(missed.value)
+    with pytest.raises(TargetNotMet, match=r"Found no answer to 'mean of age with private bounds"):
+        session.mean("age", bounds="private", epsilon=1e-3)
+
+
+def test_no_message_shows_a_long_fraction() -> None:
+    assert show_value(Fraction(1, 3) ** 30) == "4.85694e-15"
+    data = Dataset(pa.table({"x": [1.0] * 50}), name="t", bounds={"x": (0, 1)})
+    session = Session(data, budget=(1, 1e-5))
+    session.count(epsilon=1 / 3)
+    with pytest.raises(BudgetExceeded) as refused:
+        session.sum("x", by=expost.stats.PrivateKeys("x", epsilon=1 / 7, delta=1e-6), epsilon=2 / 3)
+    assert max(map(len, str(refused.value).split())) < 25
+
+
+def test_what_rounding_leaves_of_a_budget_is_nothing() -> None:
+    session = Session(Dataset(pa.table({"x": [1.0] * 50}), name="t", bounds={"x": (0, 1)}), budget=1)
+    session.count(epsilon=Fraction(1) - Fraction(1, 10**15))
+    with pytest.raises(InvalidRequest, match="used up"):
+        session.mean("x", within=0.1)
