@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import html
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -25,12 +26,14 @@ from expost.data.table_schema import Schema, kind_of
 from expost.data.text_format import TextFormat
 from expost.data.unit_aggregate import UnitAggregate, UnitColumn, UnitEngine
 from expost.data.unit_identity import Period
+from expost.data.unit_join import UnitJoin, check_keys
 from expost.data.unit_shard import MEMORY_LIMIT
 from expost.data.untyped_table import ID, implied_types, loose_columns, read_ids
 
 __all__ = ["Dataset"]
 
 _CATEGORIES_SHOWN = 6  # categories of a column that a notebook shows
+_NUMBERS = itertools.count()  # of sources in this process; an address in memory may be used again
 
 
 class Dataset(MeasuredTable):
@@ -103,6 +106,8 @@ class Dataset(MeasuredTable):
     """Name of the table, or None."""
     window: Period | None
     """The time window of a view made by ``within_window``, else None."""
+    tables: tuple[str, ...]
+    """Names of the private tables whose rows are read: more than one after a join."""
 
     @explain_arguments
     def __init__(
@@ -149,9 +154,11 @@ class Dataset(MeasuredTable):
         )
         self._engine, suggested = open_source(source, types=types, implied=ids | implied, text_format=text_format)
         self._mark = mark_source(source, types=types, implied=implied, text_format=text_format)
+        self._number = next(_NUMBERS)
         self._loose = loose_columns(source, types)
         self._place = None if self._mark is None else name_place(source)
         self.name = name if name is not None else suggested
+        self.tables = (self.name or "table",)
         self.schema = Schema.of(self._engine.schema)
         self.adjacency = Adjacency.parse(adjacency)
         self.max_rows_per_unit = _check_count(max_rows_per_unit, "max_rows_per_unit")
@@ -216,7 +223,7 @@ class Dataset(MeasuredTable):
 
         A file is identified by name, size and time of change, so that releases of an older file are not reused.
         """
-        source = f"memory {id(self._engine)}" if self._mark is None else self._mark
+        source = f"memory {self._number}" if self._mark is None else self._mark
         limits = (self.max_rows_per_unit, self.max_groups_per_unit, self.max_rows_per_group)
         return repr((self.name, source, self.unit, self.adjacency.value, limits, self._filter, self._derived))
 
@@ -325,30 +332,71 @@ class Dataset(MeasuredTable):
                 self.categories = {**self.categories, name: values}
 
     @explain_arguments
-    def join(self, table: Any, *, on: str, prefix: str = "") -> Self:
-        """Return a view with the columns of a public table, looked up by a key. No row is added or lost.
+    def join(
+        self,
+        table: Any,
+        *,
+        on: str | Sequence[str],
+        prefix: str = "",
+        how: str = "left",
+        max_rows_per_unit: int | None = None,
+    ) -> Self:
+        """Return a view with the columns of another table, a public one or a private one about the same ids.
 
-        The new columns have public categories, and numbers also have bounds: those of the table.
+        **A public table** is looked up by a key, and no row is added or lost. The new columns have public categories, and
+        numbers also have bounds: those of the table.
+
+        **A private table**, given as a ``Dataset`` with the same unit, is joined on the id of the unit. One id is one person in
+        both tables: what is protected are all rows of an id in both. A person keeps at most ``max_rows_per_unit`` rows of
+        the second table, as declared there, and of the joined rows as many as declared here. The view belongs to the
+        account of this table, which then pays for the rows of both (docs/proofs/unit-join.md).
 
         Parameters
         ----------
-        table : Arrow table, frame or mapping
-            A public table with each key once. Columns other than numbers, texts, booleans and times are left out.
-        on : str
-            Name of the key column, in both tables.
+        table : Arrow table, frame, mapping or Dataset
+            A public table with each key once; columns other than numbers, texts, booleans and times are left out. Or a
+            private ``Dataset`` with the same unit, an id.
+        on : str or sequence of str
+            Name of the key column, in both tables. The id of the unit for a private table, or a list that contains it.
         prefix : str, default ""
             Put before the names of the new columns.
+        how : {"left", "inner"}, default "left"
+            What happens to a row without a match: ``"left"`` keeps it, with missing values in the new columns; ``"inner"``
+            drops it. Private tables only.
+        max_rows_per_unit : int, optional
+            The most joined rows of one id that a query counts. Default: the product of the limits of both tables. Private
+            tables only.
+
+        Raises
+        ------
+        InvalidRequest
+            If the key is not one in both tables, or private tables do not protect the same unit.
 
         Examples
         --------
         >>> states = pa.table({"origin": ["EWR", "JFK"], "state": ["NJ", "NY"]})
         >>> list(Dataset(pa.table({"origin": ["JFK"]})).join(states, on="origin").schema)
         ['origin', 'state']
+        >>> visits = Dataset(pa.table({"id": [1, 1, 2], "paid": [5, 7, 30]}), unit="id", max_rows_per_unit=10)
+        >>> people = Dataset(pa.table({"id": [1, 2], "age": [40, 70]}), unit="id", max_rows_per_unit=1)
+        >>> visits.join(people, on="id", how="inner").max_rows_per_unit
+        10
         """
-        public = public_table(table)
-        if not isinstance(prefix, str) or on not in public.column_names:
+        if how not in ("left", "inner") or not isinstance(prefix, str):
             raise InvalidRequest(
-                f"Expected a public table whose key {on} is a number, a text, a boolean or a time, and a text as prefix",
+                'Expected how="left" or how="inner", and a text as prefix', got=how, do="Name one of them"
+            )
+        if isinstance(table, Dataset):
+            return self._join_private(table, on, prefix=prefix, how=how, limit=max_rows_per_unit)
+        if how != "left" or max_rows_per_unit is not None or not isinstance(on, str):
+            raise InvalidRequest(
+                "Expected one key of a public table, which keeps all rows",
+                do="Leave out how= and max_rows_per_unit=, and use where() to drop rows without a match",
+            )
+        public = public_table(table)
+        if on not in public.column_names:
+            raise InvalidRequest(
+                f"Expected a public table whose key {on} is a number, a text, a boolean or a time",
                 do="Name the key column",
             )
         keyed = ~missing_cells(public.column(on).combine_chunks())
@@ -367,6 +415,55 @@ class Dataset(MeasuredTable):
             categories, bounds = describe_entries(values)
             view.categories |= {name: categories} if categories else {}
             view.bounds |= {} if bounds is None else {name: bounds}
+        return view
+
+    def _join_private(self, other: Dataset, on: Any, *, prefix: str, how: str, limit: int | None) -> Self:
+        """Join a private table about the same ids."""
+        if self.unit.is_row or self.unit.window is not None or other.unit != self.unit:
+            raise InvalidRequest(
+                "Expected two private tables whose unit is the same id column, without a time window",
+                got=f"{self.unit} and {other.unit}",
+                do='Pass unit="the id column" to both; a public table is passed as a frame, not as a Dataset',
+            )
+        if other.adjacency is not self.adjacency:
+            raise InvalidRequest("Expected two tables with the same adjacency", do="Pass the same adjacency= to both")
+        if other.max_rows_per_unit is None:
+            raise InvalidRequest(
+                f"Expected a limit on the rows of one {self.unit.column} in the table that is joined",
+                do="Pass Dataset(..., max_rows_per_unit=1) if it has one row per id",
+            )
+        kinds = {name: kind for name, kind in other.schema.kinds.items() if kind is not Kind.OTHER}
+        fields = [pa.field(name, other.key_type(col(name))) for name in kinds]
+        keys = check_keys(self._engine.schema, pa.schema(fields), on, self.unit)
+        added = {name: prefix + name for name in kinds if name not in keys}
+        taken = next((new for new in added.values() if new in self.schema), None)
+        if taken is not None:
+            raise InvalidRequest(
+                "Expected column names that only one of the tables has", got=taken, do='Pass prefix="people_"'
+            )
+        view, names = copy.copy(self), list(kinds)
+        view._engine = UnitJoin(
+            self._engine,
+            pa.schema(fields),
+            unit=self.unit,
+            keys=keys,
+            most=other.max_rows_per_unit,
+            prefix=prefix,
+            keep_unmatched=how == "left",
+            read_right=lambda: other.batches(names),
+            right_identity=other.source_identity,
+        )
+        # Its secret belongs to this process, so releases are not shared with others.
+        view._mark, view._number = None, next(_NUMBERS)
+        view.schema = Schema({**self.schema.kinds, **{new: kinds[name] for name, new in added.items()}})
+        for fact in ("bounds", "categories", "time_ranges"):
+            theirs = {added[name]: value for name, value in getattr(other, fact).items() if name in added}
+            setattr(view, fact, getattr(self, fact) | theirs)
+        view.rows, view.tables = None, (*self.tables, *other.tables)
+        own = self.max_rows_per_unit
+        view.max_rows_per_unit = _check_count(limit, "max_rows_per_unit") or (
+            None if own is None else own * other.max_rows_per_unit
+        )
         return view
 
     @explain_arguments
@@ -427,6 +524,7 @@ class Dataset(MeasuredTable):
             made, self.unit, key_type, read=lambda: read.batches(used), identity=self._engine.identity
         )
         view._mark = None if self._mark is None else f"{self._mark} per unit {settings}"
+        view._number = next(_NUMBERS)
         view.schema = Schema.of(view._engine.schema)
         view.bounds = {name: pair for name, pair in declared.items() if pair is not None}
         view.categories, view.time_ranges, view._derived, view._filter, view.rows = {}, {}, {}, None, None
@@ -455,7 +553,7 @@ class Dataset(MeasuredTable):
         """
         view, table = copy.copy(self), self.dummy_table(rows, seed=seed)
         (view._engine, _), view._mark, view._place = open_source(table, types=None, implied={}), None, None
-        view.name = "made up"
+        view.name, view.tables, view._number = "made up", ("made up",), next(_NUMBERS)
         return view
 
     def dummy_table(self, rows: int = 1000, *, seed: int = 0) -> pa.Table:

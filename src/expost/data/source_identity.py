@@ -104,6 +104,30 @@ class SourceIdentity:
         """
         return self if place is None or place in self.places else replace(self, places=(place, *self.places))
 
+    def with_table(self, other: SourceIdentity) -> SourceIdentity:
+        """Return the identity of two tables that are read together: what either is recognised by.
+
+        Parameters
+        ----------
+        other : SourceIdentity
+            The identity of the second table.
+
+        Returns
+        -------
+        SourceIdentity
+
+        Examples
+        --------
+        >>> visits = SourceIdentity.of_schema(pa.schema({"id": pa.int64()}))
+        >>> people = SourceIdentity.of_schema(pa.schema({"id": pa.int64(), "age": pa.int64()}))
+        >>> visits.with_table(people).columns
+        (('id', 'integer'), ('age', 'integer'))
+        """
+        pairs = ((self.columns, other.columns), (self.places, other.places), (self.files, other.files))
+        columns, places, files = (tuple(dict.fromkeys((*ours, *theirs))) for ours, theirs in pairs)
+        samples = tuple(dict.fromkeys((*self.samples, *other.samples)))
+        return SourceIdentity(columns=columns, places=places, files=files, samples=samples)
+
 
 def name_place(source: Any) -> str | None:
     """Return the place of a path or glob as its owner wrote it, made absolute; None for other sources.

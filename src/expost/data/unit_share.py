@@ -15,7 +15,17 @@ from expost.data.row_identity import Mark
 from expost.data.unit_identity import Words, mix_words, widen_words
 from expost.data.unit_shard import MEMORY_LIMIT, Shards
 
-__all__ = ["MOST_ROWS_PER_UNIT", "RowsOfUnits", "SharePass", "UnitShares", "WEIGHT_GRID", "content_of", "share_weights"]
+__all__ = [
+    "MOST_ROWS_PER_UNIT",
+    "RowsOfUnits",
+    "SharePass",
+    "UnitShares",
+    "WEIGHT_GRID",
+    "content_of",
+    "find_sorted",
+    "join_words",
+    "share_weights",
+]
 
 WEIGHT_GRID = 1 << 24
 """Weights are multiples of one over this: float32 holds all of them up to 1, and adds them without rounding."""
@@ -71,9 +81,9 @@ class UnitShares:
                 content = part.content[part.known]
                 shards.add(Atoms(chosen, content, np.zeros((0, len(content)), np.int64)))
             for shard in shards:  # each unit's rows are in one shard
-                found, counts = np.unique(_join_words(shard.words), return_counts=True)
+                found, counts = np.unique(join_words(shard.words), return_counts=True)
                 bounded = bound_contributions(shard, Limits(rows=most), secret)
-                owner = _join_words(bounded.words)
+                owner = join_words(bounded.words)
                 full = counts[np.searchsorted(found, owner)] > most
                 units.append(found)
                 kept.append(np.minimum(counts, most + 1).astype(np.uint32))
@@ -121,7 +131,7 @@ class _KeptRows:
 
     def find(self, owner: NDArray[np.intp], content: NDArray[np.uint64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Return which rows are among these, and their places. Unit and content are compared, not the hash alone."""
-        place = _find_sorted(self._hashes, self._hash(owner, content))
+        place = find_sorted(self._hashes, self._hash(owner, content))
         found = np.flatnonzero((self._owner[place] == owner) & (self._content[place] == content))
         return found, place[found]
 
@@ -139,10 +149,10 @@ class SharePass:
         shares = self._shares
         self._mark = self._mark.with_names(_name_rows(rows))
         weights = np.zeros(len(rows.known), np.float32)
-        keys = _join_words(rows.words)
+        keys = join_words(rows.words)
         if not len(shares._units) or keys.dtype != shares._units.dtype:  # no row had a unit in the first reading
             return weights
-        place = _find_sorted(shares._units, keys)
+        place = find_sorted(shares._units, keys)
         found = rows.known & (shares._units[place] == keys)
         counts = shares._counts[place]
         weights[found] = shares._weights[np.minimum(counts[found], shares._most)]
@@ -203,7 +213,7 @@ def _number_words(column: NDArray[Any]) -> NDArray[np.uint64]:
     return widen_words(column)
 
 
-def _join_words(words: Sequence[Words]) -> NDArray[Any]:
+def join_words(words: Sequence[Words]) -> NDArray[Any]:
     """Return the words of each unit as one value that NumPy sorts and searches exactly."""
     if len(words) == 1:
         return widen_words(words[0])
@@ -211,7 +221,7 @@ def _join_words(words: Sequence[Words]) -> NDArray[Any]:
     return np.ascontiguousarray(stacked).view(f"S{8 * len(words)}")[:, 0]
 
 
-def _find_sorted(values: NDArray[Any], wanted: NDArray[Any]) -> NDArray[np.intp]:
+def find_sorted(values: NDArray[Any], wanted: NDArray[Any]) -> NDArray[np.intp]:
     """Return where each wanted value would stand among sorted values. In order they are found several times faster."""
     order = np.argsort(wanted)
     place = np.empty(len(wanted), np.intp)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import is_dataclass, replace
 from fractions import Fraction
-from functools import partial
+from functools import partial, reduce
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -35,6 +35,7 @@ from expost.core.captured_fit import capture_fit
 from expost.core.release import draw_picture
 from expost.core.table_text import html_table
 from expost.data import Dataset
+from expost.data.source_identity import SourceIdentity
 from expost.ledger import Hold, Ledger, LedgerHistory, Protected, open_ledger
 from expost.ledger.known_source import check_reason
 from expost.ledger.ledger_account import LARGEST_QUESTION_CAP, check_budget, check_name, check_question_cap
@@ -91,6 +92,8 @@ class Session(StatisticMethods):
         Charge this analyst's account too.
     analyst_budget : float, (float, float), dict or Guarantee, optional
         The analyst's budget, needed when the account is new.
+    tables : sequence of Dataset, optional
+        Other tables about the same ids, which the same budget pays for: see ``table`` and ``view``. They need names.
     another_budget : str, optional
         The owner's reason why rows that another account of the ledger pays for get another budget under this name. It
         is recorded. Without it a second name for the same file, table or content is refused.
@@ -128,6 +131,7 @@ class Session(StatisticMethods):
         ledger: Any = None,
         analyst: str | None = None,
         analyst_budget: Budget = None,
+        tables: Sequence[Dataset] = (),
         another_budget: str | None = None,
         bits: BitSource | None = None,
         simulation: bool = False,
@@ -142,6 +146,7 @@ class Session(StatisticMethods):
             )
         resolve_randomness(bits, simulation)
         self.dataset = dataset
+        self.tables = _check_tables(dataset, tables)
         in_process = ledger is None or (isinstance(ledger, Ledger) and not ledger.durable)
         if not (dataset.name or in_process):
             raise InvalidRequest("Expected a name for a dataset in a durable ledger", do="Pass Dataset(..., name=...)")
@@ -150,14 +155,17 @@ class Session(StatisticMethods):
             budgets[check_name(f"analyst:{analyst}")] = (analyst_budget, "analyst_budget")
         about, *also = budgets
         cap = check_question_cap(question_cap)
-        self._ledger = _open_accounts(budgets, ledger, dataset, question_cap=cap, another_budget=another_budget)
+        source = reduce(
+            SourceIdentity.with_table, (each.source_identity() for each in (dataset, *self.tables.values()))
+        )
+        self._ledger = _open_accounts(budgets, ledger, source, question_cap=cap, another_budget=another_budget)
         self._about: tuple[str, ...] = (about,)
         self._also = tuple(also)
         # Losses add up for one notion of a person only: an account keeps the unit that its first hold had.
         self._protected = Protected(about, dataset.adjacency, dataset.unit)
         self._ledger.check_protected(self._protected)
         self._bits, self._simulation = bits, simulation
-        self._cache = self._open_cache()
+        self._cache, self._view_cache = self._open_cache(), ReleaseCache(None)
         self._part: TablePart | None = None
         self._whole: tuple[Session, tuple[Any, ...]] | None = None
         self._parts: dict[tuple[Any, ...], Session] = {}
@@ -265,12 +273,87 @@ class Session(StatisticMethods):
             accounts = part.accounts(whole, self._ledger.parts(whole, by=part.by))
             terms: dict[str, Any] = {"by": part.by, "touching": part.touching, "protected": self._protected}
             self._ledger.open_part(accounts, of=whole, **terms)
-            inner = object.__new__(type(self))  # a copy would open accounts of its own
-            inner.__dict__ |= self.__dict__
-            inner.dataset, inner._about, inner._part = self.dataset.where(part.condition), accounts, part
-            inner._whole, inner._parts = (self, step), {}
+            inner = self._with_dataset(self.dataset.where(part.condition))
+            inner._about, inner._part, inner._whole = accounts, part, (self, step)
             self._parts[key] = inner
         return self._parts[key]
+
+    # Tables ------------------------------------------------------------------------------------------------------
+
+    @explain_arguments
+    def table(self, name: str) -> Session:
+        """Return a session about another of its tables, paid from the same budget.
+
+        Parameters
+        ----------
+        name : str
+            The name of one of ``tables``, or of the dataset itself.
+
+        Raises
+        ------
+        InvalidRequest
+            If there is no such table.
+
+        Examples
+        --------
+        >>> import pyarrow as pa
+        >>> from expost import Dataset
+        >>> visits = Dataset(pa.table({"id": [1, 1, 2] * 400}), name="visits", unit="id", max_rows_per_unit=10)
+        >>> people = Dataset(pa.table({"id": range(900), "age": [40] * 900}), name="people", unit="id", max_rows_per_unit=1)
+        >>> session = Session(visits, budget=1, tables=[people])
+        >>> abs(session.table("people").count(epsilon=0.5).value - 900) < 100, session.remaining()
+        (True, PureLoss(epsilon=Fraction(1, 2)))
+        """
+        if name == self.dataset.name:
+            return self
+        if name not in self.tables:
+            names = ", ".join(map(str, (self.dataset.name, *self.tables)))
+            raise InvalidRequest(f"Expected one of {names}", got=name, do="Pass Session(..., tables=[...])")
+        return self.view(self.tables[name])
+
+    @explain_arguments
+    def view(self, dataset: Dataset) -> Session:
+        """Return a session about a view of its tables, such as a join, paid from the same accounts.
+
+        Parameters
+        ----------
+        dataset : Dataset
+            What ``where``, ``derive``, ``join`` or ``per_unit`` made of the tables of this session.
+
+        Raises
+        ------
+        InvalidRequest
+            If it protects another unit, or reads a source that another account pays for.
+
+        Examples
+        --------
+        >>> import pyarrow as pa
+        >>> from expost import Dataset
+        >>> visits = Dataset(pa.table({"id": [1, 2, 2] * 400}), name="visits", unit="id", max_rows_per_unit=10)
+        >>> people = Dataset(pa.table({"id": range(900), "age": [40] * 900}), name="people", unit="id", max_rows_per_unit=1)
+        >>> session = Session(visits, budget=1, tables=[people])
+        >>> joined = session.view(visits.join(people, on="id", how="inner").where("age >= 18"))
+        >>> abs(joined.count(epsilon=0.9).value - 20) < 200, session.remaining()
+        (True, PureLoss(epsilon=Fraction(1, 10)))
+        """
+        if not isinstance(dataset, Dataset) or dataset.window is not None or self._part is not None:
+            raise InvalidRequest("Expected a Dataset and a session about the whole", do="Pass a view of its tables")
+        about = Protected(self._about[0], dataset.adjacency, dataset.unit)
+        if about != self._protected:
+            raise InvalidRequest(
+                f"Expected a view that protects {self.dataset.unit}", got=str(dataset.unit), do="Pass the same unit"
+            )
+        self._ledger.bind_source(self._about[0], dataset.source_identity())
+        return self._with_dataset(dataset)
+
+    def _with_dataset(self, dataset: Dataset) -> Session:
+        """Return a session about another view that charges the same accounts; a new one would open its own."""
+        inner = object.__new__(type(self))
+        inner.__dict__ |= self.__dict__
+        inner.dataset, inner._parts = dataset, {}
+        if dataset.in_memory != self.dataset.in_memory:
+            inner._cache = self._view_cache  # another process cannot read the same view
+        return inner
 
     def _paying_definitions(self) -> frozenset[str]:
         """Return the privacy definitions of the accounts that pay."""
@@ -356,6 +439,11 @@ class Session(StatisticMethods):
         if source is None and getattr(query, "keys_first", None) is not None:
             return self.ask(query, request_id=request_id, keep=keep)
         cap = _default_cap(query) if cap is None else cap
+        notes = {} if cap is None else {"question cap": cap.note}
+        if len(self.dataset.tables) > 1:
+            notes["tables"] = (
+                f"{', '.join(self.dataset.tables)}: one {self.dataset.unit.column} is one person in all of them"
+            )
         with self._cache.take_turn() if source is None else nullcontext() as cache:
             release = answer(
                 query,
@@ -368,7 +456,7 @@ class Session(StatisticMethods):
                 request_id=request_id,
                 place=self._place,
                 protected=self._protected,
-                notes=None if cap is None else {"question cap": cap.note},
+                notes=notes,
                 keep=keep,
             )
         return release
@@ -760,13 +848,14 @@ class Session(StatisticMethods):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle a reference to rows and ledger; never rows, releases or randomness."""
-        if not self._ledger.durable or self.dataset.in_memory or self._simulation:
+        in_memory = any(each.in_memory for each in (self.dataset, *self.tables.values()))
+        if not self._ledger.durable or in_memory or self._simulation:
             raise TypeError("Only a session on a file with a durable ledger can be pickled; this one is in memory.")
         if self._whole is not None:
             whole, (kind, *words) = self._whole
             return _reopen_part, (whole, kind, tuple(words))
         analyst = self._also[0].removeprefix("analyst:") if self._also else None
-        return _reopen_session, (self.dataset, self._ledger.url, analyst)
+        return _reopen_session, (self.dataset, self._ledger.url, analyst, tuple(self.tables.values()))
 
     def __repr__(self) -> str:
         about = self._about[0] if len(self._about) == 1 else f"{self._about[0]} .. {self._about[-1]}"
@@ -775,6 +864,21 @@ class Session(StatisticMethods):
     def _repr_html_(self) -> str:
         facts = [("accounts", ", ".join(self.accounts)), ("spent", str(self.spent())), ("left", str(self.remaining()))]
         return html_table(("session", ""), facts) + self.dataset._repr_html_()
+
+
+def _check_tables(dataset: Dataset, tables: Any) -> dict[str, Dataset]:
+    """Return further tables by name; raise if they do not protect what the dataset protects."""
+    found: dict[str, Dataset] = {}
+    for each in read_list(tables, "tables", do="Pass tables=[people]"):
+        named = isinstance(each, Dataset) and each.name is not None and each.name not in (dataset.name, *found)
+        if not named or each.unit != dataset.unit or each.unit.is_row or each.adjacency is not dataset.adjacency:
+            raise InvalidRequest(
+                "Expected tables with names of their own and the unit of the dataset, an id, with the same adjacency",
+                got=each,
+                do='Pass Dataset(..., name="people", unit="id") for all of them',
+            )
+        found[each.name] = each
+    return found
 
 
 def _check_query(query: Any) -> None:
@@ -788,7 +892,7 @@ def _check_query(query: Any) -> None:
 def _open_accounts(
     budgets: dict[str, tuple[Budget, str]],
     where: Any,
-    dataset: Dataset,
+    source: SourceIdentity,
     *,
     question_cap: Fraction | None,
     another_budget: str | None,
@@ -802,7 +906,6 @@ def _open_accounts(
     }
     if another_budget is not None:
         check_reason(another_budget)
-    source = dataset.source_identity()
 
     def without_budget(account: str) -> InvalidRequest:
         argument = budgets[account][1]
@@ -871,8 +974,8 @@ def _each_amount(choose: Callable[[list[Any]], Any], losses: list[Loss]) -> Loss
     return losses[0].with_amounts({name: choose([one[name] for one in amounts]) for name in amounts[0]})
 
 
-def _reopen_session(dataset: Dataset, ledger: str, analyst: str | None) -> Session:
-    return Session(dataset, ledger=ledger, analyst=analyst)
+def _reopen_session(dataset: Dataset, ledger: str, analyst: str | None, tables: tuple[Dataset, ...]) -> Session:
+    return Session(dataset, ledger=ledger, analyst=analyst, tables=tables)
 
 
 def _reopen_part(whole: Session, kind: str, words: tuple[Any, ...]) -> Session:

@@ -16,7 +16,7 @@ from expost.core import BudgetExceeded, InvalidRequest, TargetNotMet
 from expost.stats import Count, PrivateKeys
 from expost.stats.hypothesis import BinomialTest
 
-LOCAL_ONLY = {"ledger", "plot", "build_query"}
+LOCAL_ONLY = {"ledger", "plot", "build_query", "table", "view"}  # tables of a service are its owner's
 
 
 @pytest.fixture
