@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -359,7 +360,10 @@ def describe_score(score: MeasuredScore) -> str:
 def describe_baseline(classes: int | None, target_bounds: tuple[float, float], profile: TableProfile) -> dict[str, str]:
     """Return what a model without features would reach, from what was released anyway."""
     if classes is not None:
-        error = f" ± {2 * profile.target_error:.2g}" if profile.target_error else ""
-        return {"baseline": f"always the most frequent class: accuracy {max(profile.shares):.3g}{error}"}
+        share = max(profile.shares)
+        # A share is a noisy count over a noisy count, with independent noises.
+        deviation = math.hypot(profile.target_error, share * profile.rows_error / profile.rows)
+        error = f" ± {2 * deviation:.2g}" if deviation else ""
+        return {"baseline": f"always the most frequent class: accuracy {share:.3g}{error}"}
     half = (target_bounds[1] - target_bounds[0]) / 2
     return {"baseline": f"always the mean: r2 0, rmse about {profile.target_spread * half:.3g}"}
