@@ -30,6 +30,7 @@ from expost.models.descent.clipped_gradient import CurvedGradient
 from expost.models.descent.score_head import CurvedHead, Logistic, Softmax, Squared
 from expost.models.descent.training_watch import Progress, Quiet
 from expost.models.tabular.class_weight import ClassWeights, weigh_rows
+from expost.models.tabular.prediction_line import LINE_SHARE, PredictionLine
 from expost.models.tabular.profile_note import describe_measure, note_profile, note_scores
 from expost.models.tabular.rank_tree import AucSum, RankTree, center_of
 from expost.models.tabular.rung_schedule import MOST_RUNGS, RungSchedule
@@ -45,7 +46,7 @@ from expost.noise import BitSource
 __all__ = ["TableTraining", "describe_baseline", "describe_score"]
 
 # Chosen on the tables that newton_descent.py names; factors of two either way changed little.
-_CLIP = {True: 0.5, False: 0.8}  # of a gradient, in usual lengths of a row: for classes, for targets of spread 1
+_CLIP = {True: 0.5, False: 0.5}  # of a gradient, in usual lengths of a row: for classes, for targets of spread 1
 _ROW_LIMIT = 1.2  # usual lengths of a row up to which its curvature counts in full
 _SPARE_BITS = 8  # noise of 40 bits: for small epsilons, many classes or many columns
 # The curvature's sensitivity over the gradient's in a step that measures both: curvatures get a fifth of all steps together,
@@ -155,6 +156,9 @@ class TableTraining:
                 step_noise, test_noise = rung.divide(NEAR_NUMERIC_TEST)[0], rung.divide(FIXED_TEST)[1]
                 self.curved_gradient(blank, step_noise * Fraction(1001, 1000))
                 self.score_sum(blank).lattice.check_noise(test_noise)
+                if self.classes is None:
+                    line = PredictionLine(1.0, 1.0, self.rows_per_unit)
+                    line.lattice.check_noise(rung.divide(LINE_SHARE)[1])
                 for lattice, noise in zip(sums, rung.profile_noise or (), strict=False):
                     lattice.check_noise(noise)
             if self.class_weights is not None and self.schedule.sides.before:
@@ -199,6 +203,10 @@ class TableTraining:
         if factors is not None:
             labels = self.terms.get("classes", range(len(factors)))
             lines["class weights"] = ", ".join(f"{a} {b:.4g}" for a, b in zip(labels, factors, strict=True))
+        if model.limits is not None:
+            low, high = self.target_bounds
+            ends = [(high - low) / 2 * (end + model.profile.target_middle) + (high + low) / 2 for end in model.limits]
+            lines["predictions limited to"] = "{:.6g} to {:.6g}: a test of near ones costs less".format(*ends)
         return Release(model, self._receipt(number, score, stops, reason, model.profile, lines))
 
     def _climb_confirmed(self, run: TableRun, progress: Progress) -> _Climb:
