@@ -166,8 +166,7 @@ class StatementPlan(PlansInTurn):
         numbers: dict[GroupKey, dict[int, Shown]] = {label: {} for label in labels}
         met: dict[GroupKey, bool] = dict.fromkeys(labels, True)
         for part, release in zip(query.parts, parts, strict=True):
-            for label in labels:
-                found, reached = part.read(release, label)
+            for label, (found, reached) in part.read(release, labels).items():
                 numbers[label] |= found
                 met[label] &= reached
         table = _make_table(query, labels, numbers, receipt, met=met)

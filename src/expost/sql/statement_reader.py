@@ -261,6 +261,8 @@ class _SelectReader:
             given = [node.this, *([node.args["decimals"]] if node.args.get("decimals") is not None else [])]
             check_arguments(self.source, node, "this", "decimals")
             return Call(_RISING[kind], tuple(map(read, given)))
+        if isinstance(node, exp.Coalesce):
+            self._check_replaced(node, read(node.this))
         if isinstance(node, exp.Coalesce | exp.Least | exp.Greatest):
             return Call(node.key, tuple(map(read, [node.this, *node.expressions])))
         if isinstance(node, exp.Nullif):
@@ -268,6 +270,16 @@ class _SelectReader:
         if isinstance(node, exp.Cast) and getattr(node.args["to"].this, "name", "") in ("DOUBLE", "FLOAT"):
             return Call("*", (Constant(1.0), read(node.this)))
         return None
+
+    def _check_replaced(self, node: Node, formula: Formula) -> None:
+        """Refuse to replace what is never missing here: whether there were rows at all is not known."""
+        kinds = {self.aggregates[place].kind for place in aggregates_in(formula)}
+        if not kinds <= {"rows", "count", "units", "sum"}:
+            self.source.refuse(
+                node,
+                "no COALESCE of a mean or a spread, which is a number for an empty group too",
+                do="Select COUNT(*) as well, and use HAVING COUNT(*) > 10",
+            )
 
     def _counts(self, formula: Formula) -> bool:
         """Return whether a formula is a whole number in SQL, whose quotient some dialects cut."""
