@@ -135,7 +135,7 @@ def test_methods_that_other_libraries_have_are_explained() -> None:
     for given, meant in {
         "isna": "is_missing",
         "fillna": "fill",
-        "lke": "like",
+        "contain": "contains",
         "sum": "per_unit",
         "dt": "year",
     }.items():
