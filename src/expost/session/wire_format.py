@@ -113,6 +113,7 @@ def encode_price(price: PriceQuote) -> dict[str, Any]:
         "account_note": price.account_note,
         "worst_case_text": str(price.worst_case),
         "margin": price.margin,
+        "supposed": price.supposed,
         "text": str(price),
     }
 
@@ -127,6 +128,7 @@ def decode_price(data: Mapping[str, Any]) -> PriceQuote:
         above_cap=data["above_cap"],
         account_note=data["account_note"],
         margin=data.get("margin", ""),
+        supposed=data.get("supposed", ""),
     )
 
 
