@@ -32,6 +32,7 @@ from expost.ledger.opening import open_ledger_for
 from expost.models.fit_record import FitRecord, describe_columns
 from expost.models.model_card import ModelCard, describe_model
 from expost.models.plain_state import read_plain_state, write_plain_state
+from expost.models.preparation.pipeline_leak import warn_of_leaks
 from expost.noise import BitSource, SeededBits, system_bits
 
 __all__ = [
@@ -343,7 +344,7 @@ def pay_for_query(
 
 
 def _keep_fit_on_failure(fit: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a fit that restores the attributes of the last one if it fails.
+    """Return a fit that warns of leaking steps around it, and restores the attributes of the last one if it fails.
 
     A refused or interrupted fit would otherwise leave its classes and bounds next to the coefficients of the fit before,
     and predictions would be wrong without an error. A missed target is a fit: it was paid for.
@@ -351,6 +352,7 @@ def _keep_fit_on_failure(fit: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(fit)
     def fit_or_restore(self: Any, *arguments: Any, **named: Any) -> Any:
+        warn_of_leaks()
         before = dict(self.__dict__)
         try:
             return fit(self, *arguments, **named)
