@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache, partial, wraps
 from numbers import Real
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -182,8 +184,15 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
                 "Expected rows that the caller may see, such as a data frame: a Dataset is private",
                 do="Fit with it, and predict for a table",
             )
+        if isinstance(X, str | bytes | PathLike):
+            raise InvalidRequest(
+                "Expected a table of rows and columns, got a path", do="Pass expost.Dataset(path) and the target's name"
+            )
         check_unmasked(X)
         names = column_names(X)
+        twice = [] if names is None else [name for name, count in Counter(names).items() if count > 1]
+        if twice:
+            raise InvalidRequest("Expected columns of different names, got some twice", got=twice[0], do="Rename one")
         if not fitting and names is not None:  # before the cells: another table may have columns of another kind
             check_columns(self, names, len(names))
         table = _check_numeric(_arrow_to_matrix(X))
