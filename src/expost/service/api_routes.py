@@ -210,7 +210,7 @@ class AnalystApi:
         who = sender_of(request)
         if self._curator.own_request(who, job).state != RequestState.WAITING:
             raise Refused(409, "running", "This question runs or has ended, and is charged.", "see its receipt")
-        self._curator.decide(job, approved=False, actor=f"{who.role.value}:{who.subject}")
+        self._curator.decide(job, approved=False, actor=who.actor)
         return {"cancelled": job}
 
 

@@ -197,6 +197,11 @@ class Curator:
         self.log(actor, "create token", dataset, token=secret.token_id, role=role.value, subject=subject)
         return secret
 
+    def usable_tokens(self, subject: str) -> list[TokenRecord]:
+        """Return the tokens of a name that are neither revoked nor expired, oldest first."""
+        now = self.now()
+        return [each for each in self.store.list_tokens() if each.subject == subject and each.is_usable(now)]
+
     def revoke_token(self, token_id: str, *, actor: str = "owner") -> None:
         """Revoke a token; requests that it has begun end, but their answers are not given to it any more."""
         if not self.store.revoke_token(token_id, self.now()):
@@ -300,8 +305,7 @@ class Curator:
                 beat=None if waits else self._clock(),
                 created=self.now().isoformat(timespec="microseconds"),
             )
-            actor = f"{identity.role.value}:{identity.subject}"
-            earlier = self.store.add_request(record, actor=actor, at=self.now())
+            earlier = self.store.add_request(record, actor=identity.actor, at=self.now())
             if earlier is None:
                 return record, True
         if earlier.body != text or earlier.kind != kind:

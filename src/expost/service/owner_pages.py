@@ -110,7 +110,7 @@ class OwnerPages:
         """Make the token of a form, and show it once."""
         who, form = sender_of(request), await read_form(request)
         try:
-            made = await asyncio.to_thread(make_token, self._curator, _token_of(form), actor=f"owner:{who.subject}")
+            made = await asyncio.to_thread(make_token, self._curator, _token_of(form), actor=who.actor)
         except ExpostError as error:
             terms = {"status": status_of(error), "error": str(error)}
             return await asyncio.to_thread(self._tokens_page, request, who, **terms)
@@ -118,7 +118,7 @@ class OwnerPages:
 
     def revoke_token(self, request: Request, token: str) -> Response:
         """Revoke a token."""
-        self._curator.revoke_token(token, actor=f"owner:{sender_of(request).subject}")
+        self._curator.revoke_token(token, actor=sender_of(request).actor)
         return RedirectResponse("/owner/tokens", 303)
 
     def show_approvals(self, request: Request) -> Response:

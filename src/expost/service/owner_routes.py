@@ -78,11 +78,11 @@ class OwnerApi:
 
     def create_token(self, request: Request) -> Any:
         """Make a token. Its text is in this response and nowhere else."""
-        return make_token(self._curator, body_of(request), actor=_actor(sender_of(request)))
+        return make_token(self._curator, body_of(request), actor=sender_of(request).actor)
 
     def revoke_token(self, request: Request, token: str) -> Any:
         """Revoke a token."""
-        self._curator.revoke_token(token, actor=_actor(sender_of(request)))
+        self._curator.revoke_token(token, actor=sender_of(request).actor)
         return {"revoked": token}
 
     def list_approvals(self) -> Any:
@@ -110,13 +110,13 @@ class OwnerApi:
 def change_frozen(curator: Curator, dataset: str, *, frozen: bool, who: Identity) -> dict[str, Any]:
     """Refuse questions about a dataset, or allow them again."""
     (curator.store.freeze if frozen else curator.store.thaw)(dataset)
-    curator.log(_actor(who), "freeze" if frozen else "thaw", dataset)
+    curator.log(who.actor, "freeze" if frozen else "thaw", dataset)
     return {"dataset": dataset, "frozen": frozen}
 
 
 def decide_request(curator: Curator, pool: JobPool, job: str, *, approved: bool, who: Identity) -> None:
     """Approve a question, which then runs for the analyst who asked it, or refuse it."""
-    record = curator.decide(job, approved=approved, actor=_actor(who))
+    record = curator.decide(job, approved=approved, actor=who.actor)
     if approved:
         pool.start(record, Identity(Role.ANALYST, record.subject, record.dataset, f"approved {record.subject}"))
 
@@ -159,7 +159,3 @@ def token_facts(record: TokenRecord) -> dict[str, Any]:
         "expires": minute(record.expires),
         "revoked": minute(record.revoked),
     }
-
-
-def _actor(who: Identity) -> str:
-    return f"{who.role.value}:{who.subject}"

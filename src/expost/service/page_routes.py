@@ -1,15 +1,12 @@
-"""The analyst's pages: sign in, choose a dataset, build a question, see its price, buy, and look at answers."""
+"""The analyst's pages: choose a dataset, build a question, see its price, buy, and look at answers."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import datetime
-import os
 import uuid
 from typing import Any
 
-from fastapi import APIRouter, Form, Request
+from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
 from expost.core import BudgetExceeded, InvalidRequest
@@ -18,7 +15,7 @@ from expost.service.access_token import Identity
 from expost.service.answer_page import answer_facts, release_of, show_release
 from expost.service.api_routes import answer_request
 from expost.service.curator import Curator, Refused, status_of
-from expost.service.http_requests import COOKIE, Gate, StrictRoute
+from expost.service.http_requests import Gate, StrictRoute
 from expost.service.job_pool import JobPool
 from expost.service.page_frame import PageFrame, PageRoute, read_form
 from expost.service.price_preview import FreeLook
@@ -26,11 +23,11 @@ from expost.service.public_description import public_facts
 from expost.service.question_form import AskedQuestion
 from expost.service.question_menu import FORECAST, menu_for, question_of
 from expost.service.route_table import RouteLine, body_of, build_router, sender_of
+from expost.service.service_settings import DatasetSettings
 from expost.service.service_store import RequestState
+from expost.service.spending_report import balance_facts
 
 __all__ = ["AnalystPages"]
-
-_SIGNED_IN = datetime.timedelta(hours=8)
 
 
 class AnalystPages:
@@ -51,7 +48,6 @@ class AnalystPages:
     def __init__(self, curator: Curator, gate: Gate, pool: JobPool, frame: PageFrame) -> None:
         self._curator, self._gate, self._pool, self._frame = curator, gate, pool, frame
         self._free = FreeLook(curator)
-        self._secure = curator.settings.secure_cookies or curator.settings.certificate is not None
 
     def router(self) -> APIRouter:
         """Return the routes of the pages."""
@@ -66,45 +62,9 @@ class AnalystPages:
             RouteLine("POST", "/answers/{job}/cancel", "see own jobs", self.cancel),
         ]
         router = build_router(lines, self._gate, PageRoute, in_schema=False)
-        for method, path, handler in (
-            ("GET", "/login", self.show_login),
-            ("POST", "/login", self.login),
-            ("POST", "/logout", self.logout),
-        ):
-            router.add_api_route(path, handler, methods=[method], response_model=None)
         preview = [RouteLine("POST", "/datasets/{dataset}/preview", "price", self.preview)]
         router.include_router(build_router(preview, self._gate, StrictRoute, in_schema=False))
         return router
-
-    # Signing in
-
-    def show_login(self, request: Request) -> Response:
-        """Show the form that takes a token."""
-        return self._frame.render(request, "login.html")
-
-    def login(self, request: Request, token: str = Form(default="")) -> Response:
-        """Open a page session for the holder of a token."""
-        if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-            raise Refused(403, "forged", "Sign in on the page of this service.")
-        identity = self._gate.identify_token(token.strip())
-        if identity is None:
-            error = "This token does not work. It may have expired."
-            return self._frame.render(request, "login.html", status=401, error=error)
-        cookie, csrf = (base64.urlsafe_b64encode(os.urandom(32)).decode() for _ in range(2))
-        self._curator.store.close_page_session(request.cookies.get(COOKIE, ""))
-        self._curator.store.open_page_session(cookie, identity.token_id, csrf, self._curator.now() + _SIGNED_IN)
-        response = RedirectResponse("/", 303)
-        lasting = int(_SIGNED_IN.total_seconds())
-        response.set_cookie(COOKIE, cookie, max_age=lasting, httponly=True, samesite="strict", secure=self._secure)
-        return response
-
-    def logout(self, request: Request, csrf: str = Form(default="")) -> Response:
-        """End a page session."""
-        self._gate.check_csrf(request, csrf)
-        self._curator.store.close_page_session(request.cookies.get(COOKIE, ""))
-        response = RedirectResponse("/login", 303)
-        response.delete_cookie(COOKIE)
-        return response
 
     # Questions
 
@@ -118,12 +78,18 @@ class AnalystPages:
                 "columns": len(each.dataset.schema.kinds),
                 "unit": str(each.dataset.unit),
                 "frozen": self._curator.store.is_frozen(each.name),
-                "left": str(self._curator.session(each.name, who).remaining().as_balance(None)),
+                **balance_facts(self._curator, each.name, who),
             }
             for each in self._curator.settings.datasets
             if who.dataset in (None, each.name)
         ]
-        return self._frame.render(request, "datasets.html", who, here="datasets", datasets=found)
+        others = self._other_datasets(who) if self._curator.settings.openid is not None else []
+        return self._frame.render(request, "datasets.html", who, here="datasets", datasets=found, others=others)
+
+    def _other_datasets(self, who: Identity) -> list[DatasetSettings]:
+        """Return the datasets that other tokens of the same name open."""
+        names = {each.dataset for each in self._curator.usable_tokens(who.subject)} - {who.dataset}
+        return [each for each in self._curator.settings.datasets if each.name in names]
 
     def show_dataset(self, request: Request, dataset: str) -> Response:
         """Show a dataset and the form that builds a question."""
@@ -135,7 +101,7 @@ class AnalystPages:
         facts: dict[str, Any] = {
             "title": described.title,
             "facts": public,
-            "left": str(self._curator.session(dataset, who).remaining().as_balance(None)),
+            **balance_facts(self._curator, dataset, who),
             "frozen": self._curator.store.is_frozen(dataset),
             "menu": menu_for(public["columns"]),
             "form": {},
@@ -203,7 +169,7 @@ class AnalystPages:
         """Take back a question that waits for the owner."""
         who = sender_of(request)
         if self._curator.own_request(sender_of(request), job).state == RequestState.WAITING:
-            self._curator.decide(job, approved=False, actor=f"{who.role.value}:{who.subject}")
+            self._curator.decide(job, approved=False, actor=who.actor)
         return RedirectResponse(f"/answers/{job}", 303)
 
     def _own_release(self, request: Request, job: str) -> Any:

@@ -7,7 +7,19 @@ from typing import Any
 from expost.service.access_token import Identity
 from expost.service.curator import Curator
 
-__all__ = ["report_spending"]
+__all__ = ["balance_facts", "report_spending"]
+
+
+def balance_facts(curator: Curator, dataset: str, identity: Identity) -> dict[str, Any]:
+    """Return what is left for someone of a dataset: as a text, and as the share that is spent, in percent."""
+    session = curator.session(dataset, identity)
+    shares = []
+    for account in session.accounts:
+        whole, left = curator.ledger.budget(account).amounts(), curator.ledger.remaining(account).amounts()
+        shares += [1 - float(left[name] / amount) for name, amount in whole.items() if amount and name != "delta"]
+    spent = max(shares, default=0.0)
+    left_text = str(session.remaining().as_balance(None))
+    return {"left": left_text, "percent": round(100 * spent, 1), "empty": spent >= 1}
 
 
 def report_spending(curator: Curator, identity: Identity) -> dict[str, Any]:
