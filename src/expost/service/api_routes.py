@@ -202,16 +202,13 @@ class AnalystApi:
     async def show_job(self, request: Request, job: str, wait: _Wait = 0.0) -> Any:
         """Return the state of a question, and its answer once it may leave; ``wait`` for it up to so many seconds."""
         record = await asyncio.to_thread(self._curator.own_request, sender_of(request), job)
-        found = await self._pool.wait(job, min(wait, self._curator.settings.limits.wait_seconds), sender_of(request))
+        seconds = min(wait, self._curator.settings.limits.wait_seconds)
+        found = await self._pool.wait(job, seconds, sender_of(request), for_owner=True)
         return self._pool.describe(found or record)
 
     def cancel_job(self, request: Request, job: str) -> Any:
-        """Take back a question that waits for the owner. One that runs is charged and ends by itself."""
-        who = sender_of(request)
-        if self._curator.own_request(who, job).state != RequestState.WAITING:
-            raise Refused(409, "running", "This question runs or has ended, and is charged.", "see its receipt")
-        self._curator.decide(job, approved=False, actor=who.actor)
-        return {"cancelled": job}
+        """Cancel a question. One that waits costs nothing; a training ends after its current phase, and is charged."""
+        return self._pool.describe(self._curator.cancel(sender_of(request), job))
 
 
 async def answer_request(

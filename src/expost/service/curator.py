@@ -18,6 +18,7 @@ from typing import Any
 
 from expost.core import BudgetExceeded, ExpostError, InvalidRequest, Loss, Release, TargetNotMet
 from expost.ledger import Ledger, open_ledger
+from expost.models.descent.training_watch import stop_when
 from expost.models.saved_model import model_document
 from expost.service.access_token import Identity, Role, TokenRecord, TokenSecret
 from expost.service.kept_answer import KeptAnswer
@@ -72,6 +73,10 @@ def error_body(error: ExpostError) -> dict[str, Any]:
         except InvalidRequest:  # a model, which is given only if it is good enough
             body["release"] = encode_release(Release(None, error.release.receipt))
     return {"error": body}
+
+
+def _cancelled(cost: str) -> dict[str, Any]:
+    return error_body(Refused(409, "cancelled", "This question was cancelled.", cost))
 
 
 _INTERRUPTED = {
@@ -130,6 +135,7 @@ class Curator:
         self._worker = f"{os.getpid()}-{uuid.uuid4().hex[:12]}"
         for each in settings.datasets:
             self._open_session(each, None)  # opens the accounts, which is the owner's right
+        self._stops: set[str] = set()
         self._stopping = threading.Event()
         self._beating = threading.Thread(target=self._beat, name="beat", daemon=True)
         self._beating.start()
@@ -328,10 +334,14 @@ class Curator:
         began, size = self._clock(), _PublicSize()
         status, response = 503, _FAILED
         try:
-            status, response = self._respond(record, identity, size)
+            if self._is_stopped(record):
+                status, response = 409, _cancelled("nothing spent, data untouched")
+            else:
+                status, response = self._respond(record, identity, size)
             json.dumps(response, allow_nan=False)
         except KeyboardInterrupt:
-            status, response = 503, _INTERRUPTED
+            stopped = record.request_id in self._stops
+            status, response = (409, _cancelled("what was reserved for it stays charged")) if stopped else (503, _INTERRUPTED)
         except Exception as error:  # its message may carry cells
             _LOG.error("a question failed: %s", type(error).__name__)
             status, response = 503, _FAILED
@@ -345,7 +355,8 @@ class Curator:
             if record.kind == "fit":
                 fit = AskedFit.read(body)
                 terms: dict[str, Any] = {"features": fit.features, "target": fit.target, "keep": keep}
-                model = session.fit(fit.build(), request_id=record.request_id, **terms)
+                with stop_when(lambda: record.request_id in self._stops):
+                    model = session.fit(fit.build(), request_id=record.request_id, **terms)
                 return 200, {"model": model_document(model)}
             question = AskedQuestion.read(body)
             session = question.session(session)
@@ -381,11 +392,12 @@ class Curator:
         text = json.dumps(body, ensure_ascii=False, allow_nan=False)
         terms: dict[str, Any] = {"status": status, "response": text, "visible": visible, "kept": None}
         self.store.change_request(record.request_id, only_by=self._worker, state=RequestState.DONE, **terms)
+        self._stops.discard(record.request_id)
         return Answered(status, body, visible)
 
     def recover(self, record: RequestRecord) -> RequestRecord:
         """Finish a request whose worker has stopped; return it as it is otherwise."""
-        unfinished = record.state in (RequestState.RUNNING, RequestState.KEPT)
+        unfinished = record.state in RequestState.UNFINISHED
         if not unfinished or record.worker == self._worker or not self._is_lost(record):
             return record
         if self.store.adopt_request(record, self._worker, self._clock()):
@@ -406,7 +418,7 @@ class Curator:
     def recover_all(self) -> int:
         """Finish all requests whose workers have stopped, and return how many there were."""
         lost = 0
-        for state in (RequestState.RUNNING, RequestState.KEPT):
+        for state in RequestState.UNFINISHED:
             for record in self.store.list_requests(state=state, last=10_000):
                 lost += self.recover(record) is not record
         return lost
@@ -418,9 +430,31 @@ class Curator:
         while not self._stopping.wait(_BEAT_SECONDS):
             try:
                 self.store.beat(self._worker, self._clock())
+                stopping = self.store.list_requests(state=RequestState.STOPPING)
+                self._stops |= {each.request_id for each in stopping if each.worker == self._worker}
                 self.recover_all()
             except Exception:  # the database may be away for a while; the next beat tries again
                 continue
+
+    def _is_stopped(self, record: RequestRecord) -> bool:
+        """Return whether a request was cancelled before its turn came."""
+        now = self.store.find_request(record.request_id)
+        return now is not None and now.state == RequestState.STOPPING
+
+    def cancel(self, who: Identity, request_id: str) -> RequestRecord:
+        """End one's own request: one that waits costs nothing, one that runs ends at its next public point.
+
+        Statistics have none, so they are answered and charged once they have begun.
+        """
+        record = self.own_request(who, request_id)
+        if record.state == RequestState.WAITING:
+            return self.decide(request_id, approved=False, actor=who.actor)
+        if not self.store.change_request(request_id, only_if=RequestState.RUNNING, state=RequestState.STOPPING):
+            raise Refused(409, "running", "This question has ended, or has its answer already.", "see its receipt")
+        if record.worker == self._worker:
+            self._stops.add(request_id)
+        self.log(who.actor, "cancel", record.dataset, request=request_id)
+        return self.own_request(who, request_id)
 
     # Approvals
 

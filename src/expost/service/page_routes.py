@@ -24,7 +24,6 @@ from expost.service.question_form import AskedQuestion
 from expost.service.question_menu import FORECAST, menu_for, question_of
 from expost.service.route_table import RouteLine, body_of, build_router, sender_of
 from expost.service.service_settings import DatasetSettings
-from expost.service.service_store import RequestState
 from expost.service.spending_report import balance_facts
 
 __all__ = ["AnalystPages"]
@@ -166,10 +165,8 @@ class AnalystPages:
         return HTMLResponse(release.report(), headers=headers)
 
     def cancel(self, request: Request, job: str) -> Response:
-        """Take back a question that waits for the owner."""
-        who = sender_of(request)
-        if self._curator.own_request(sender_of(request), job).state == RequestState.WAITING:
-            self._curator.decide(job, approved=False, actor=who.actor)
+        """Cancel a question."""
+        self._curator.cancel(sender_of(request), job)
         return RedirectResponse(f"/answers/{job}", 303)
 
     def _own_release(self, request: Request, job: str) -> Any:

@@ -80,9 +80,13 @@ class RequestState:
     WAITING = "waiting"
     """For the owner's approval."""
     RUNNING = "running"
+    STOPPING = "stopping"
+    """Its asker wants it no more; its worker ends it if there is no answer yet."""
     KEPT = "kept"
     """The answer is stored, but the ledger may not have settled it yet."""
     DONE = "done"
+    UNFINISHED = (RUNNING, STOPPING, KEPT)
+    """Those of a request that a worker answers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,7 +277,7 @@ class ServiceStore:
 
     def beat(self, worker: str, now: float) -> None:
         """Say that the unfinished requests of a worker are still being answered."""
-        mine = (_REQUESTS.c.worker == worker) & _REQUESTS.c.state.in_([RequestState.RUNNING, RequestState.KEPT])
+        mine = (_REQUESTS.c.worker == worker) & _REQUESTS.c.state.in_(RequestState.UNFINISHED)
         with self._writing() as connection:
             connection.execute(sql.update(_REQUESTS).where(mine).values(beat=now))
 

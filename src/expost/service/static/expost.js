@@ -10,7 +10,7 @@
     const look = async () => {
       const found = await fetch("/v1/jobs/" + running.dataset.job + "?wait=15");
       const job = found.ok ? await found.json() : { state: "running" };
-      if (job.state === "running") setTimeout(look, 500); else location.reload();
+      if (["running", "queued", "stopping"].includes(job.state)) setTimeout(look, 500); else location.reload();
     };
     look();
   }
