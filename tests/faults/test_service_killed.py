@@ -5,10 +5,6 @@
 
 import json
 import os
-import signal
-import socket
-import subprocess
-import sys
 import threading
 import time
 from fractions import Fraction
@@ -18,43 +14,13 @@ from typing import Any
 import httpx2
 import pytest
 from tests.served import write_people
+from tests.served_process import ServerProcess, free_port
 
 from expost.ledger import new_key, open_ledger
 from expost.service import Curator, Role, ServiceSettings
 
 KILLS = 1000 if os.environ.get("EXPOST_LONG") else 4
 ASKERS = 4
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-class Server:
-    """The command ``expost serve`` in a process that can be killed."""
-
-    def __init__(self, settings: Path, port: int) -> None:
-        self._settings, self.port = settings, port
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        code = "import sys; from expost.cli import main; sys.argv[0] = 'expost'; main()"
-        command = [sys.executable, "-c", code, "serve", str(self._settings), "--port", str(self.port)]
-        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        for _ in range(600):
-            try:
-                if httpx2.get(f"http://127.0.0.1:{self.port}/ready", timeout=5).status_code == 200:
-                    return
-            except httpx2.TransportError:
-                time.sleep(0.05)
-        raise AssertionError("the service did not start")
-
-    def kill(self) -> None:
-        assert self._process is not None
-        self._process.send_signal(signal.SIGKILL)
-        self._process.wait()
 
 
 class Asker(threading.Thread):
@@ -111,7 +77,7 @@ def test_a_killed_service_loses_overspends_and_repeats_nothing(tmp_path: Path, m
     curator = Curator(settings)
     secret = curator.create_token(role=Role.ANALYST, subject="ann", dataset="people", budget=900.0)
     curator.close()
-    server, stop = Server(path, free_port()), threading.Event()
+    server, stop = ServerProcess(path, free_port()), threading.Event()
     server.start()
     askers = [Asker(number, server.port, secret.text, stop) for number in range(ASKERS)]
     for asker in askers:

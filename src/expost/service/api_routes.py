@@ -19,7 +19,7 @@ from expost.service.job_pool import JobPool
 from expost.service.price_preview import MOST_MADE_UP, FreeLook
 from expost.service.public_description import public_facts
 from expost.service.question_form import ESTIMATORS, TESTS, AskedFit, AskedQuestion
-from expost.service.route_table import RouteLine, body_of, build_router, sender_of
+from expost.service.route_table import RouteLine, body_of, build_router, json_body, sender_of
 from expost.service.service_store import RequestRecord, RequestState
 from expost.session.statistic_methods import STATISTICS
 from expost.session.wire_format import encode_value
@@ -33,24 +33,19 @@ _Seed = Annotated[int, Query(ge=0, lt=2**63)]
 _Form = Annotated[Literal["json", "csv"], Query(alias="format")]
 
 
-def _body(required: list[str], properties: dict[str, Any], example: dict[str, Any]) -> dict[str, Any]:
-    schema = {"type": "object", "required": required, "properties": properties, "additionalProperties": False}
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema, "example": example}}}}
-
-
 _ASKED = {
     "statistic": {"type": "string", "enum": sorted([*STATISTICS, *TESTS])},
     "arguments": {"type": "object"},
     "place": {"type": "array", "items": {"type": "array"}},
 }
 _MEAN = {"statistic": "mean", "arguments": {"column": "age", "within": 3}}
-_QUESTION = _body(["statistic"], _ASKED, _MEAN)
-_CURVE = _body(
+_QUESTION = json_body(["statistic"], _ASKED, _MEAN)
+_CURVE = json_body(
     ["statistic", "arguments"],
     _ASKED | {"statistic": {"type": "string", "enum": sorted(STATISTICS)}},
     {"statistic": "count", "arguments": {"within": ["1%", "5%", "20%"], "expect": 5000}},
 )
-_SIMULATION = _body(
+_SIMULATION = json_body(
     ["statistic"],
     _ASKED
     | {
@@ -59,7 +54,7 @@ _SIMULATION = _body(
     },
     _MEAN | {"made_up_rows": 5000},
 )
-_FIT = _body(
+_FIT = json_body(
     ["estimator"],
     {
         "estimator": {"type": "string", "enum": sorted(ESTIMATORS)},
@@ -120,7 +115,8 @@ class AnalystApi:
         """Return the public description of a dataset."""
         described = self._curator.describe_dataset(dataset)
         frozen = self._curator.store.is_frozen(dataset)
-        return public_facts(described.dataset) | {"title": described.title, "frozen": frozen}
+        limits = self._curator.limits_of(dataset).to_dict()
+        return public_facts(described.dataset) | {"title": described.title, "frozen": frozen} | limits
 
     def show_budget(self, request: Request, dataset: str) -> Any:
         """Return what this token's holder may still spend."""

@@ -13,7 +13,6 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 from expost.core import BudgetExceeded, ExpostError, InvalidRequest, Loss, Release, TargetNotMet
@@ -23,6 +22,7 @@ from expost.models.saved_model import model_document
 from expost.service.access_token import Identity, Role, TokenRecord, TokenSecret
 from expost.service.kept_answer import KeptAnswer
 from expost.service.question_form import TESTS, AskedFit, AskedQuestion
+from expost.service.question_limits import QuestionLimits
 from expost.service.service_settings import DatasetSettings, ServiceSettings
 from expost.service.service_store import RequestRecord, RequestState, ServiceStore
 from expost.service.time_grid import TimeGrid
@@ -248,6 +248,30 @@ class Curator:
                 )
             return self._sessions[key]
 
+    def limits_of(self, dataset: str) -> QuestionLimits:
+        """Return what one question of an analyst about a dataset may cost."""
+        described = self.describe_dataset(dataset)
+        return self.store.find_limits(dataset) or described.limits
+
+    def change_limits(self, dataset: str, limits: QuestionLimits, *, actor: str) -> None:
+        """Decide what one question of an analyst about a dataset may cost, from now on and for all workers.
+
+        Parameters
+        ----------
+        dataset : str
+            The name of the dataset.
+        limits : QuestionLimits
+            The limits.
+        actor : str
+            Who decides, for the audit log.
+        """
+        described = self.describe_dataset(dataset)
+        if limits.question_cap is not None:
+            # The cap of questions that name an accuracy and no cap of their own, which receipts state.
+            self.ledger.change_budget(f"dataset:{described.name}", question_cap=float(limits.question_cap))
+        self.store.change_limits(dataset, limits)
+        self.log(actor, "change limits", dataset, **limits.to_dict())
+
     # Prices
 
     def price(self, dataset: str, identity: Identity, asked: AskedQuestion) -> dict[str, Any]:
@@ -258,6 +282,12 @@ class Curator:
             if asked.statistic in TESTS:
                 return encode_price(session.price(asked.build(session)))
             return encode_price(session.price(asked.statistic, **asked.arguments))
+
+    def price_of(self, kind: str, dataset: str, identity: Identity, body: Any) -> dict[str, Any]:
+        """Return what a request would cost, of the kind "ask" or "fit"."""
+        if kind == "ask":
+            return self.price(dataset, identity, AskedQuestion.read(body))
+        return self.price_fit(dataset, identity, AskedFit.read(body))
 
     def price_fit(self, dataset: str, identity: Identity, asked: AskedFit) -> dict[str, Any]:
         """Return what a fit would cost. Nothing is spent and no row is read."""
@@ -273,32 +303,28 @@ class Curator:
 
         The request is checked first: what can be refused from public facts is refused here and stored nowhere.
         """
-        described = self.describe_dataset(dataset)
         text = json.dumps(body, sort_keys=True, ensure_ascii=False)
         name = _request_id(identity.subject, dataset, key)
         earlier = self.store.find_request(name)
         if earlier is None:
             self._check_thawed(dataset)
-            price = (
-                self.price(dataset, identity, AskedQuestion.read(body))
-                if kind == "ask"
-                else self.price_fit(dataset, identity, AskedFit.read(body))
-            )
+            price = self.price_of(kind, dataset, identity, body)
             if price["above_cap"]:
                 raise BudgetExceeded(
                     f"Expected a question within its cap, and this one costs {price['worst_case_text']}: "
                     f"{price['above_cap']}",
                     do="Ask for less accuracy",
                 )
-            limit, worst = described.approval_above, Loss.from_json(price["worst_case"]).amounts()
-            most = described.question_cap
-            if most is not None and identity.role is Role.ANALYST and _is_above(worst, most):
+            limits, worst = self.limits_of(dataset), Loss.from_json(price["worst_case"]).amounts()
+            bound = identity.role is Role.ANALYST
+            if bound and limits.forbids(worst):
                 raise BudgetExceeded(
-                    f"Expected a question of at most epsilon {float(most):g}, the owner's cap of one question",
+                    f"Expected a question of at most epsilon {float(limits.question_cap or 0):g}, the owner's cap of one "
+                    "question",
                     got=price["worst_case_text"],
                     do="Ask for less",
                 )
-            waits = limit is not None and identity.role is Role.ANALYST and _is_above(worst, limit)
+            waits = bound and limits.defers(worst)
             record = RequestRecord(
                 request_id=name,
                 subject=identity.subject,
@@ -341,7 +367,9 @@ class Curator:
             json.dumps(response, allow_nan=False)
         except KeyboardInterrupt:
             stopped = record.request_id in self._stops
-            status, response = (409, _cancelled("what was reserved for it stays charged")) if stopped else (503, _INTERRUPTED)
+            status, response = (
+                (409, _cancelled("what was reserved for it stays charged")) if stopped else (503, _INTERRUPTED)
+            )
         except Exception as error:  # its message may carry cells
             _LOG.error("a question failed: %s", type(error).__name__)
             status, response = 503, _FAILED
@@ -497,14 +525,6 @@ def _refusing(what: str) -> Iterator[None]:
         raise
     except Exception:
         raise InvalidRequest(f"Expected arguments of {what} that can be computed", do="Correct them") from None
-
-
-def _is_above(worst: Mapping[str, Fraction], limit: Fraction) -> bool:
-    """Return whether a worst case is above an epsilon, or cannot be compared with it."""
-    if "epsilon" in worst:
-        return worst["epsilon"] > limit
-    # BS16, Proposition 1.4: epsilon-DP implies rho-zCDP with rho = epsilon^2 / 2.
-    return "rho" not in worst or worst["rho"] > limit**2 / 2
 
 
 def _count_cells(query: Any, session: Session) -> int:

@@ -12,7 +12,7 @@ from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse,
 from expost.core import BudgetExceeded, InvalidRequest
 from expost.core.table_text import csv_text
 from expost.service.access_token import Identity
-from expost.service.answer_page import answer_facts, release_of, show_release
+from expost.service.answer_page import HISTORY_COLUMNS, answer_facts, history_line, release_of, show_release
 from expost.service.api_routes import answer_request
 from expost.service.curator import Curator, Refused, status_of
 from expost.service.http_requests import Gate, StrictRoute
@@ -24,9 +24,12 @@ from expost.service.question_form import AskedQuestion
 from expost.service.question_menu import FORECAST, menu_for, question_of
 from expost.service.route_table import RouteLine, body_of, build_router, sender_of
 from expost.service.service_settings import DatasetSettings
+from expost.service.service_store import RequestRecord
 from expost.service.spending_report import balance_facts
 
 __all__ = ["AnalystPages"]
+
+_MOST_EXPORTED = 10_000
 
 
 class AnalystPages:
@@ -55,6 +58,8 @@ class AnalystPages:
             RouteLine("GET", "/datasets/{dataset}", "see datasets", self.show_dataset),
             RouteLine("POST", "/datasets/{dataset}/ask", "ask", self.buy),
             RouteLine("GET", "/history", "see own releases", self.show_history),
+            RouteLine("GET", "/history.csv", "see own releases", self.export_history),
+            RouteLine("GET", "/history.html", "see own releases", self.report_history),
             RouteLine("GET", "/answers/{job}.csv", "see own releases", self.export_answer),
             RouteLine("GET", "/answers/{job}.html", "see own releases", self.report_answer),
             RouteLine("GET", "/answers/{job}", "see own releases", self.show_answer),
@@ -100,6 +105,7 @@ class AnalystPages:
         facts: dict[str, Any] = {
             "title": described.title,
             "facts": public,
+            "limits": self._curator.limits_of(dataset).to_dict(),
             **balance_facts(self._curator, dataset, who),
             "frozen": self._curator.store.is_frozen(dataset),
             "menu": menu_for(public["columns"]),
@@ -139,10 +145,27 @@ class AnalystPages:
 
     def show_history(self, request: Request) -> Response:
         """List all answers of the holder of the token."""
+        answers = [answer_facts(each, self._pool, brief=True) for each in self._own_requests(request)]
+        return self._frame.render(request, "history.html", sender_of(request), here="history", answers=answers)
+
+    def _own_requests(self, request: Request) -> list[RequestRecord]:
         who = sender_of(request)
-        records = self._curator.store.list_requests(subject=who.subject)
-        answers = [answer_facts(each, self._pool, brief=True) for each in records]
-        return self._frame.render(request, "history.html", who, here="history", answers=answers)
+        found = self._curator.store.list_requests(subject=who.subject, last=_MOST_EXPORTED)
+        return [each for each in found if who.dataset in (None, each.dataset)]
+
+    def export_history(self, request: Request) -> Response:
+        """Return everything that the holder of the token asked, as CSV with one line per question."""
+        lines = [history_line(each, self._pool) for each in self._own_requests(request)]
+        headers = {"content-disposition": 'attachment; filename="answers.csv"'}
+        text = csv_text(HISTORY_COLUMNS, lines)
+        return PlainTextResponse(text, media_type="text/csv", headers=headers)
+
+    def report_history(self, request: Request) -> Response:
+        """Return everything that the holder of the token asked, as a report of one file."""
+        answers = [answer_facts(each, self._pool) for each in self._own_requests(request)]
+        when = self._curator.now().isoformat(" ", timespec="minutes")[:16]
+        text = self._frame.fragment("history_report.html", answers=answers, who=sender_of(request), when=when)
+        return HTMLResponse(text, headers=_report_headers("answers.html"))
 
     def show_answer(self, request: Request, job: str) -> Response:
         """Show one answer."""
@@ -158,11 +181,7 @@ class AnalystPages:
     def report_answer(self, request: Request, job: str) -> Response:
         """Return an answer as a report."""
         release = self._own_release(request, job)
-        headers = {
-            "content-disposition": f'attachment; filename="answer-{job[:8]}.html"',
-            "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:",
-        }
-        return HTMLResponse(release.report(), headers=headers)
+        return HTMLResponse(release.report(), headers=_report_headers(f"answer-{job[:8]}.html"))
 
     def cancel(self, request: Request, job: str) -> Response:
         """Cancel a question."""
@@ -174,3 +193,11 @@ class AnalystPages:
         if release is None:
             raise Refused(404, "not_found", "There is no such answer.")
         return release
+
+
+def _report_headers(name: str) -> dict[str, str]:
+    """Return the headers of a report, which has its styles in itself."""
+    return {
+        "content-disposition": f'attachment; filename="{name}"',
+        "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:",
+    }

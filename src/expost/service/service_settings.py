@@ -15,6 +15,7 @@ from expost.core import Guarantee, InvalidRequest, as_guarantee
 from expost.core.rational import rational
 from expost.data import Dataset
 from expost.data.description import Description
+from expost.service.question_limits import QuestionLimits
 
 __all__ = ["DatasetSettings", "OpenIdSettings", "RequestLimits", "ServiceSettings"]
 
@@ -104,18 +105,14 @@ class DatasetSettings:
     def __post_init__(self) -> None:
         if not self.dataset.name:
             raise InvalidRequest("Expected a dataset with a name", do='Write name = "flights" in its description')
-        if (
-            self.approval_above is not None
-            and self.question_cap is not None
-            and self.approval_above >= self.question_cap
-        ):
-            raise InvalidRequest(
-                "Expected approval_above below question_cap, above which nothing is answered",
-                got=float(self.approval_above),
-                do="Raise question_cap, or lower approval_above",
-            )
+        _ = self.limits
         if not self.title:
             object.__setattr__(self, "title", self.dataset.name)
+
+    @property
+    def limits(self) -> QuestionLimits:
+        """What one question of an analyst may cost, unless the owner decides otherwise while the service runs."""
+        return QuestionLimits(self.question_cap, self.approval_above)
 
     @property
     def name(self) -> str:

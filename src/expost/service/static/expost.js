@@ -8,9 +8,12 @@
   const running = document.getElementById("running");
   if (running) {
     const look = async () => {
-      const found = await fetch("/v1/jobs/" + running.dataset.job + "?wait=15");
-      const job = found.ok ? await found.json() : { state: "running" };
-      if (["running", "queued", "stopping"].includes(job.state)) setTimeout(look, 500); else location.reload();
+      try {
+        const found = await fetch("/v1/jobs/" + running.dataset.job + "?wait=15");
+        const job = found.ok ? await found.json() : { state: found.status < 500 && found.status !== 429 ? "refused" : "running" };
+        if (!["running", "queued", "stopping"].includes(job.state)) { location.reload(); return; }
+      } catch { /* the service is away for a moment: it keeps the question */ }
+      setTimeout(look, 1000);
     };
     look();
   }
@@ -75,25 +78,48 @@
     form.removeAttribute("aria-busy");
     if (told.error) {
       parts.price.textContent = told.error.message;
-      parts.curve.textContent = parts.sample.textContent = "";
+      for (const name of ["curve", "sample"]) parts[name].innerHTML = '<p class="hint">Nothing to show for this question.</p>';
     } else for (const name of ["price", "curve", "sample"]) parts[name].innerHTML = told[name];
   }
+  let base = 0; // the error in the answer's units that the slider is around; 0 for shares of the answer
+  function place() {
+    const typed = field("within").value.trim(), share = typed.endsWith("%");
+    base = share ? 0 : Number(typed) || 0;
+    slider.value = share ? (2 - Math.log10(parseFloat(typed) || 5)) * 33.3 : 60;
+  }
+  place();
   let timer = 0, touched = field("within").value !== field("within").dataset.first;
   const later = () => { form.setAttribute("aria-busy", "true"); latest++; clearTimeout(timer); timer = setTimeout(look, 250); show(); write(); };
   form.addEventListener("input", (event) => {
-    if (event.target === field("statistic") && !touched) field("within").value = line().example;
+    if (event.target === field("statistic") && !touched) { field("within").value = line().example; place(); }
     if (event.target === field("within") || event.target === slider) touched = true;
+    if (event.target === field("within")) place();
     if (event.target === slider) {
-      const share = Math.pow(10, 2 - slider.value / 33.3);
-      field("within").value = (share >= 10 ? share.toFixed(0) : share >= 1 ? share.toFixed(1) : share.toFixed(2)) + "%";
+      const error = base ? base * Math.pow(10, (60 - slider.value) / 40) : Math.pow(10, 2 - slider.value / 33.3);
+      field("within").value = base ? String(Number(error.toPrecision(2))) : (error >= 10 ? error.toFixed(0) : error >= 1 ? error.toFixed(1) : error.toFixed(2)) + "%";
     }
     later();
   });
-  document.querySelectorAll("[data-tab]").forEach((button) => button.addEventListener("click", () => {
+  const tabs = [...document.querySelectorAll("[data-tab]")];
+  function choose(button) {
     tab = button.dataset.tab;
-    document.querySelectorAll("[data-tab]").forEach((each) => each.setAttribute("aria-selected", String(each === button)));
+    tabs.forEach((each) => { each.setAttribute("aria-selected", String(each === button)); each.tabIndex = each === button ? 0 : -1; });
     write();
-  }));
+  }
+  tabs.forEach((button, number) => {
+    button.addEventListener("click", () => choose(button));
+    button.addEventListener("keydown", (event) => {
+      const step = { ArrowRight: 1, ArrowLeft: tabs.length - 1 }[event.key];
+      if (step) { const next = tabs[(number + step) % tabs.length]; next.focus(); choose(next); }
+    });
+  });
+  choose(tabs[0]);
+  document.getElementById("copy").addEventListener("click", async (event) => {
+    const button = event.target;
+    try { await navigator.clipboard.writeText(parts.code.textContent); button.textContent = "Copied"; }
+    catch { getSelection().selectAllChildren(parts.code); button.textContent = "Selected"; } // without TLS browsers give no clipboard
+    setTimeout(() => { button.textContent = "Copy"; }, 2000);
+  });
   form.addEventListener("submit", () => { form.querySelector("button[type=submit]").disabled = true; });
   later();
 })();
