@@ -17,6 +17,7 @@ from expost.service.api_routes import AnalystApi
 from expost.service.curator import Curator, Refused
 from expost.service.http_requests import BodyLimit, Gate, refusal
 from expost.service.job_pool import JobPool
+from expost.service.openapi_document import describe_routes
 from expost.service.openid_provider import OpenIdProvider
 from expost.service.owner_pages import OwnerPages
 from expost.service.owner_routes import OwnerApi
@@ -68,6 +69,7 @@ def create_app(curator: Curator) -> FastAPI:
     app.include_router(AnalystPages(curator, gate, pool, frame).router())
     app.include_router(OwnerPages(curator, gate, pool, frame).router())
     app.mount("/static", static_files())
+    describe_routes(app)
     _add_health(app, curator, metrics)
     _add_error_forms(app)
     app.middleware("http")(metrics.watch)
