@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from expost.core import BudgetExceeded, ExpostError, InvalidRequest, Loss, Release, TargetNotMet
 from expost.ledger import Ledger, open_ledger
 from expost.models.descent.training_watch import stop_when
@@ -135,7 +137,7 @@ class Curator:
         self._worker = f"{os.getpid()}-{uuid.uuid4().hex[:12]}"
         for each in settings.datasets:
             self._open_session(each, None)  # opens the accounts, which is the owner's right
-        self._stops: set[str] = set()
+        self._stops, self._put_off = set[str](), set[str]()
         self._stopping = threading.Event()
         self._beating = threading.Thread(target=self._beat, name="beat", daemon=True)
         self._beating.start()
@@ -360,7 +362,7 @@ class Curator:
         began, size = self._clock(), _PublicSize()
         status, response = 503, _FAILED
         try:
-            if self._is_stopped(record):
+            if self._is_in(record, RequestState.STOPPING):
                 status, response = 409, _cancelled("nothing spent, data untouched")
             else:
                 status, response = self._respond(record, identity, size)
@@ -374,7 +376,14 @@ class Curator:
             _LOG.error("a question failed: %s", type(error).__name__)
             status, response = 503, _FAILED
         visible = self._grid.leave_at(began, self._clock(), cells=size.cells, fit=record.kind == "fit")
-        return self._finish(record, status, response, visible)
+        try:
+            # An answer that was kept is charged: if the ledger or the database failed after that, it is settled later.
+            if not (status == 503 and self._is_in(record, RequestState.KEPT)):
+                return self._finish(record, status, response, visible)
+        except SQLAlchemyError as error:
+            _LOG.error("a question was put off: %s", type(error).__name__)
+        self._put_off.add(record.request_id)
+        return Answered(status, response, visible)
 
     def _respond(self, record: RequestRecord, identity: Identity, size: _PublicSize) -> tuple[int, dict[str, Any]]:
         """Return the status and the body of the response to a request."""
@@ -421,14 +430,17 @@ class Curator:
         terms: dict[str, Any] = {"status": status, "response": text, "visible": visible, "kept": None}
         self.store.change_request(record.request_id, only_by=self._worker, state=RequestState.DONE, **terms)
         self._stops.discard(record.request_id)
+        self._put_off.discard(record.request_id)
         return Answered(status, body, visible)
 
     def recover(self, record: RequestRecord) -> RequestRecord:
         """Finish a request whose worker has stopped; return it as it is otherwise."""
-        unfinished = record.state in RequestState.UNFINISHED
-        if not unfinished or record.worker == self._worker or not self._is_lost(record):
+        own = record.worker == self._worker
+        left = record.request_id in self._put_off if own else self._is_lost(record)
+        if record.state not in RequestState.UNFINISHED or not left:
             return record
         if self.store.adopt_request(record, self._worker, self._clock()):
+            self._put_off.add(record.request_id)  # until it is finished: the database may fail again
             if record.kept is None:
                 self._finish(record, 503, _INTERRUPTED, self._clock())
             else:
@@ -464,10 +476,10 @@ class Curator:
             except Exception:  # the database may be away for a while; the next beat tries again
                 continue
 
-    def _is_stopped(self, record: RequestRecord) -> bool:
-        """Return whether a request was cancelled before its turn came."""
+    def _is_in(self, record: RequestRecord, state: str) -> bool:
+        """Return whether a request is in a state now."""
         now = self.store.find_request(record.request_id)
-        return now is not None and now.state == RequestState.STOPPING
+        return now is not None and now.state == state
 
     def cancel(self, who: Identity, request_id: str) -> RequestRecord:
         """End one's own request: one that waits costs nothing, one that runs ends at its next public point.

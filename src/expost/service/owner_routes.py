@@ -14,6 +14,7 @@ from starlette.background import BackgroundTask
 
 from expost.core import ExpostError, InvalidRequest
 from expost.core.rational import rational
+from expost.ledger import EntryKind, LedgerHistory
 from expost.ledger.backup import back_up_ledger
 from expost.service.access_token import Identity, Role, TokenRecord, parse_duration
 from expost.service.curator import Curator
@@ -98,7 +99,9 @@ class OwnerApi:
     def export(self, request: Request) -> Any:
         """Return the ledger as CSV."""
         chosen = sender_of(request).dataset
-        history = self._curator.ledger.history(None if chosen is None else f"dataset:{chosen}")
+        entries = self._curator.ledger.history(None if chosen is None else f"dataset:{chosen}")
+        # A source entry says where the owner keeps the table.
+        history = LedgerHistory(each for each in entries if each.kind is not EntryKind.SOURCE)
         return PlainTextResponse(history.to_csv(), media_type="text/csv")
 
     def show_anchor(self) -> Any:
