@@ -170,6 +170,14 @@ class MeasuredTable:
         check_categories(expression, found.values, kind, self._derived)
         return found
 
+    def kind(self, column: Expression) -> Kind | None:
+        """Return the kind of an expression's values, None for NULL; raise if its parts do not fit together."""
+        return kind_of(column, self.schema, self._derived)
+
+    def known_values(self, column: Expression) -> tuple[Any, ...] | None:
+        """Return all values that an expression can have apart from missing, or None if they are not public."""
+        return self._facts.values_of(column)
+
     def is_categorical(self, column: Expression) -> bool:
         """Return whether a column has public categories, or could have nothing else to be divided by."""
         declared = isinstance(column, ColumnName) and column.name in self.categories
