@@ -12,6 +12,7 @@ from expost.service.job_pool import JobPool
 from expost.service.page_picture import draw_answers, draw_rungs
 from expost.service.service_store import RequestRecord, RequestState
 from expost.session.wire_format import decode_release
+from expost.stats.statement_release import StatementRelease
 from expost.stats.table_release import GroupRelease
 
 __all__ = ["HISTORY_COLUMNS", "answer_facts", "history_line", "release_of", "show_release"]
@@ -31,6 +32,7 @@ _NOTHING_SHOWN: dict[str, Any] = {
     "meaning": "",
     "confidence": "95 %",
     "model": False,
+    "table": None,
 }
 
 
@@ -113,6 +115,10 @@ def show_release(release: Release[Any]) -> dict[str, Any]:
         shown["picture"] = draw_answers(bars)
         return shown
     if release.value is None:
+        return shown
+    if isinstance(release, StatementRelease):
+        names, cells = release.table_cells()
+        shown["table"] = (names, [[_text(cell) for cell in row] for row in cells])
         return shown
     if is_dataclass(release.value):  # a verdict of several numbers
         titles, (cells,) = release.table_cells()

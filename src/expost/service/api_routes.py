@@ -18,7 +18,7 @@ from expost.service.http_requests import Gate, StrictRoute
 from expost.service.job_pool import JobPool
 from expost.service.price_preview import MOST_MADE_UP, FreeLook
 from expost.service.public_description import public_facts
-from expost.service.question_form import ESTIMATORS, TESTS, AskedFit, AskedQuestion
+from expost.service.question_form import ESTIMATORS, TESTS, AskedFit, AskedQuestion, AskedStatement
 from expost.service.route_table import RouteLine, body_of, build_router, json_body, sender_of
 from expost.service.service_store import RequestRecord, RequestState
 from expost.session.statistic_methods import STATISTICS
@@ -66,6 +66,19 @@ _FIT = json_body(
 )
 
 
+_SQL = json_body(
+    ["sql"],
+    {
+        "sql": {"type": "string"},
+        "dialect": {"type": "string", "enum": ["duckdb", "postgres", "spark"]},
+        "tables": {"type": "object"},
+        "bounds": {"type": "object"},
+        "place": {"type": "array", "items": {"type": "array"}},
+    },
+    {"sql": "SELECT city, COUNT(*) AS n FROM people GROUP BY city ERROR WITHIN 5%"},
+)
+
+
 class AnalystApi:
     """What analysts ask by HTTP.
 
@@ -97,6 +110,8 @@ class AnalystApi:
             RouteLine("GET", f"{one}/dummy", "see datasets", self.make_rows),
             RouteLine("POST", f"{one}/ask", "ask", self.ask, _QUESTION),
             RouteLine("POST", f"{one}/fit", "fit", self.fit, _FIT),
+            RouteLine("POST", f"{one}/sql", "ask", self.sql, _SQL),
+            RouteLine("POST", f"{one}/sql-price", "price", self.price_sql, _SQL),
             RouteLine("GET", f"{one}/releases", "see own releases", self.list_releases),
             RouteLine("GET", f"{one}/history", "see own releases", self.show_history),
             RouteLine("GET", f"{one}/receipts/{{entry}}", "see own releases", self.show_receipt),
@@ -161,6 +176,16 @@ class AnalystApi:
     async def fit(self, request: Request, dataset: str, key: _Key = None) -> Response:
         """Fit a model and pay for it. The same key again returns the same model and charges nothing."""
         return await self._answer(request, dataset, "fit", key)
+
+    async def sql(self, request: Request, dataset: str, key: _Key = None) -> Any:
+        """Answer a statement in SQL and pay for it; EXPLAIN PRICE before it returns its price and spends nothing."""
+        if AskedStatement.read(body_of(request)).wants_price:
+            return await asyncio.to_thread(self.price_sql, request, dataset)
+        return await self._answer(request, dataset, "sql", key)
+
+    def price_sql(self, request: Request, dataset: str) -> Any:
+        """Return what a statement in SQL would cost: its releases, their sensitivity and price; nothing is spent."""
+        return self._curator.price_statement(dataset, sender_of(request), AskedStatement.read(body_of(request)))
 
     async def _answer(self, request: Request, dataset: str, kind: str, key: str | None) -> Response:
         record = await answer_request(

@@ -23,7 +23,7 @@ from expost.models.descent.training_watch import stop_when
 from expost.models.saved_model import model_document
 from expost.service.access_token import Identity, Role, TokenRecord, TokenSecret
 from expost.service.kept_answer import KeptAnswer
-from expost.service.question_form import TESTS, AskedFit, AskedQuestion
+from expost.service.question_form import TESTS, AskedFit, AskedQuestion, AskedStatement
 from expost.service.question_limits import QuestionLimits
 from expost.service.service_settings import DatasetSettings, ServiceSettings
 from expost.service.service_store import RequestRecord, RequestState, ServiceStore
@@ -281,15 +281,48 @@ class Curator:
         whole = self.session(dataset, identity)
         with _refusing(asked.statistic):
             session = asked.session(whole)
+            self.check_size(asked, session)
             if asked.statistic in TESTS:
                 return encode_price(session.price(asked.build(session)))
             return encode_price(session.price(asked.statistic, **asked.arguments))
 
+    def check_size(self, asked: AskedQuestion, session: Session) -> None:
+        """Refuse a question with more groups than the service allows.
+
+        Parameters
+        ----------
+        asked : AskedQuestion
+            The question.
+        session : Session
+            The session that would answer it.
+        """
+        given = {name: value for name, value in asked.arguments.items() if name != "expect"}
+        cells, most = (
+            _count_cells(AskedQuestion(asked.statistic, given).build(session), session),
+            self.settings.limits.groups,
+        )
+        if cells > most:
+            raise InvalidRequest(f"Expected at most {most} groups", got=cells, do="Ask for fewer groups or bins")
+
     def price_of(self, kind: str, dataset: str, identity: Identity, body: Any) -> dict[str, Any]:
-        """Return what a request would cost, of the kind "ask" or "fit"."""
+        """Return what a request would cost, of the kind "ask", "fit" or "sql"."""
         if kind == "ask":
             return self.price(dataset, identity, AskedQuestion.read(body))
+        if kind == "sql":
+            return self.price_statement(dataset, identity, AskedStatement.read(body))
         return self.price_fit(dataset, identity, AskedFit.read(body))
+
+    def price_statement(self, dataset: str, identity: Identity, asked: AskedStatement) -> dict[str, Any]:
+        """Return what a statement in SQL would cost. Nothing is spent and no row is read."""
+        whole = self.session(dataset, identity)
+        with _refusing("the statement"):
+            price = asked.session(whole).sql_price(asked.text, **asked.terms)
+        parts = [
+            {"question": each.question, "sensitivity": each.sensitivity, "worst_case": each.worst_case.to_json()}
+            | {"climbs": each.climbs}
+            for each in price.parts
+        ]
+        return encode_price(price.quote) | {"parts": parts, "unit": price.unit}
 
     def price_fit(self, dataset: str, identity: Identity, asked: AskedFit) -> dict[str, Any]:
         """Return what a fit would cost. Nothing is spent and no row is read."""
@@ -395,6 +428,12 @@ class Curator:
                 with stop_when(lambda: record.request_id in self._stops):
                     model = session.fit(fit.build(), request_id=record.request_id, **terms)
                 return 200, {"model": model_document(model)}
+            if record.kind == "sql":
+                statement = AskedStatement.read(body)
+                terms = {"request_id": record.request_id, "keep": keep, **statement.terms}
+                table = statement.session(session).sql(statement.text, **terms)
+                size.cells = max(1, len(table))
+                return 200, {"release": encode_release(table)}
             question = AskedQuestion.read(body)
             session = question.session(session)
             query = question.build(session)
@@ -543,7 +582,8 @@ def _count_cells(query: Any, session: Session) -> int:
     """Return the number of public groups of a question."""
     names = getattr(query, "by", None)
     names = [names] if isinstance(names, str) else names if isinstance(names, list | tuple) else []
-    cells = 1
+    bins = getattr(query, "bins", None)
+    cells = bins if isinstance(bins, int) else 1
     for name in names:
         if isinstance(name, str) and name in session.dataset.categories:
             cells *= max(1, len(session.dataset.categories[name]))

@@ -57,6 +57,11 @@ _BUDGET = {
     **{"remaining": _EPSILON, "remaining_text": "epsilon 0.1", "spent_on_dataset": _EPSILON},
     "accounts": ["dataset:people", "analyst:ann/people"],
 }
+_PART = {"question": "count of rows by city", "sensitivity": "1 (L1)", "worst_case": _EPSILON, "climbs": True}
+_TABLE = {
+    **{"$kind": "StatementRelease", "columns": {"$kind": "tuple", "of": ["n"]}, "receipt": _RELEASE["receipt"]},
+    "value": {"$kind": "tuple", "of": [{"$kind": "tuple", "of": [3990]}]},
+}
 _ONE, _OWNER = "/v1/datasets/{dataset}", "/v1/owner"
 EXAMPLES: dict[tuple[str, str], Any] = {
     ("GET", "/v1/datasets"): {"datasets": [{"name": "people", "title": "People"}]},
@@ -69,6 +74,8 @@ EXAMPLES: dict[tuple[str, str], Any] = {
     ("GET", f"{_ONE}/dummy"): {"columns": {"age": [29, 30], "city": ["Oslo", "Rome"]}},
     ("POST", f"{_ONE}/ask"): {"job": _JOB, "release": _RELEASE},
     ("POST", f"{_ONE}/fit"): {"job": _JOB, "model": {"receipt": _RECEIPT}},
+    ("POST", f"{_ONE}/sql"): {"job": _JOB, "release": _TABLE},
+    ("POST", f"{_ONE}/sql-price"): _PRICE | {"parts": [_PART], "unit": "one row"},
     ("GET", f"{_ONE}/releases"): {"releases": [_STATE]},
     ("GET", f"{_ONE}/history"): {"entries": [_ENTRY]},
     ("GET", f"{_ONE}/receipts/{{entry}}"): _RECEIPT,
@@ -150,7 +157,7 @@ def _complete(operation: dict[str, Any], example: Any) -> None:
             "content": {"application/json": {"schema": failure, "example": _TOLD}},
         },
     }
-    if "ask" in operation["x-action"] or "fit" in operation["x-action"]:
+    if operation["x-action"] in ("ask", "fit"):
         running = {"schema": {"type": "object"}, "example": _STATE}
         operation["responses"]["202"] = {"description": "It runs", "content": {"application/json": running}}
     for parameter in operation.get("parameters", []):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
-from expost.core import BudgetExceeded, InvalidRequest
+from expost.core import BudgetExceeded, ExpostError, InvalidRequest
 from expost.core.table_text import csv_text
 from expost.service.access_token import Identity
 from expost.service.answer_page import HISTORY_COLUMNS, answer_facts, history_line, release_of, show_release
@@ -20,8 +21,9 @@ from expost.service.job_pool import JobPool
 from expost.service.page_frame import PageFrame, PageRoute, read_form
 from expost.service.price_preview import FreeLook
 from expost.service.public_description import public_facts
-from expost.service.question_form import AskedQuestion
+from expost.service.question_form import AskedQuestion, AskedStatement
 from expost.service.question_menu import FORECAST, menu_for, question_of
+from expost.service.question_sql import statement_of
 from expost.service.route_table import RouteLine, body_of, build_router, sender_of
 from expost.service.service_settings import DatasetSettings
 from expost.service.service_store import RequestRecord
@@ -57,6 +59,7 @@ class AnalystPages:
             RouteLine("GET", "/", "see datasets", self.show_datasets),
             RouteLine("GET", "/datasets/{dataset}", "see datasets", self.show_dataset),
             RouteLine("POST", "/datasets/{dataset}/ask", "ask", self.buy),
+            RouteLine("POST", "/datasets/{dataset}/sql", "ask", self.buy_statement),
             RouteLine("GET", "/history", "see own releases", self.show_history),
             RouteLine("GET", "/history.csv", "see own releases", self.export_history),
             RouteLine("GET", "/history.html", "see own releases", self.report_history),
@@ -127,15 +130,35 @@ class AnalystPages:
         facts = found | {"shown": shown, "expects": FORECAST.get(asked.statistic, "")}
         return {
             name: self._frame.fragment(f"preview_{name}.html", **facts) for name in ("price", "curve", "sample")
-        } | {"text": str(found["quote"])}
+        } | {"text": str(found["quote"]), "sql": self._as_sql(dataset, sender_of(request), asked)}
+
+    def _as_sql(self, dataset: str, who: Identity, asked: AskedQuestion) -> str:
+        """Return a question as SQL, if a statement can ask it; an empty text otherwise."""
+        unit = self._curator.describe_dataset(dataset).dataset.unit.column
+        text = statement_of(asked.statistic, asked.arguments, dataset=dataset, unit=unit)
+        try:
+            if text:
+                self._curator.price_statement(dataset, who, AskedStatement(text, {}, asked.place))
+        except ExpostError:
+            return ""
+        return text
 
     async def buy(self, request: Request, dataset: str) -> Response:
         """Ask the question of a form."""
+        return await self._buy(request, dataset, "ask", question_of)
+
+    async def buy_statement(self, request: Request, dataset: str) -> Response:
+        """Ask the statement of a form."""
+        return await self._buy(request, dataset, "sql", lambda form: {"sql": form.get("sql", "")})
+
+    async def _buy(
+        self, request: Request, dataset: str, kind: str, read: Callable[[dict[str, str]], dict[str, Any]]
+    ) -> Response:
         who, form = sender_of(request), await read_form(request)
         key = form.pop("key", "") or str(uuid.uuid4())
         try:
-            body = question_of(form)
-            record = await answer_request(self._curator, self._gate, self._pool, who, dataset, "ask", body, key)
+            body = read(form)
+            record = await answer_request(self._curator, self._gate, self._pool, who, dataset, kind, body, key)
         except (InvalidRequest, BudgetExceeded, Refused) as error:
             terms: dict[str, Any] = {"status": status_of(error), "error": str(error), "form": form}
             return await asyncio.to_thread(self._dataset_page, request, who, dataset, **terms)

@@ -58,14 +58,16 @@
   }
   function write() {
     const asked = question(), dataset = form.dataset.dataset, at = location.origin;
-    if (tab === "curl") {
+    if (tab === "sql") {
+      parts.code.textContent = statement || "SQL has no words for this question.";
+    } else if (tab === "curl") {
       parts.code.textContent = `curl ${at}/v1/datasets/${encodeURIComponent(dataset)}/ask \\\n  -H "Authorization: Bearer $EXPOST_TOKEN" \\\n  -d '${JSON.stringify(asked).replaceAll("'", "'\\''")}'`;
     } else {
       const given = Object.entries(asked.arguments).map(([name, value]) => `${name}=${JSON.stringify(value)}`).join(", ");
       parts.code.textContent = `import expost\n\nsession = expost.connect("${at}", token, dataset=${JSON.stringify(dataset)})\nsession.${asked.statistic.replaceAll("-", "_")}(${given})`;
     }
   }
-  let latest = 0;
+  let latest = 0, statement = "";
   async function look() {
     const mine = ++latest, asked = question(), expect = field("expect").value.trim();
     write();
@@ -76,6 +78,8 @@
     const told = await found.json();
     if (mine !== latest) return;
     form.removeAttribute("aria-busy");
+    statement = told.sql || "";
+    write();
     if (told.error) {
       parts.price.textContent = told.error.message;
       for (const name of ["curve", "sample"]) parts[name].innerHTML = '<p class="hint">Nothing to show for this question.</p>';
@@ -88,6 +92,25 @@
     slider.value = share ? (2 - Math.log10(parseFloat(typed) || 5)) * 33.3 : 60;
   }
   place();
+  const select = document.getElementById("statement"), quote = document.getElementById("sql-price");
+  let waiting = 0, asking = 0;
+  async function price() {
+    const mine = ++asking, text = select.elements.sql.value.trim();
+    if (!text) { quote.replaceChildren(hint("The price appears here.")); select.removeAttribute("aria-busy"); return; }
+    const found = await fetch("/v1/datasets/" + encodeURIComponent(form.dataset.dataset) + "/sql-price", {
+      method: "POST", headers: { "content-type": "application/json", "x-csrf-token": csrf }, body: JSON.stringify({ sql: text }),
+    });
+    const told = await found.json();
+    if (mine !== asking) return;
+    select.removeAttribute("aria-busy");
+    const lines = told.error ? [hint(told.error.message, "pre")] : [strong("at most " + told.worst_case_text), hint(told.above_cap), ...told.parts.map((part) => hint(part.question + ": one unit moves it by at most " + part.sensitivity))];
+    quote.replaceChildren(...lines);
+  }
+  function hint(text, kind) { const found = document.createElement(kind || "div"); found.className = "hint"; found.textContent = text; return found; }
+  function strong(text) { const found = document.createElement("strong"); found.className = "price"; found.textContent = text; return found; }
+  select.elements.sql.addEventListener("input", () => { select.setAttribute("aria-busy", "true"); asking++; clearTimeout(waiting); waiting = setTimeout(price, 400); });
+  select.addEventListener("submit", () => { select.querySelector("button").disabled = true; });
+  if (select.elements.sql.value) price();
   let timer = 0, touched = field("within").value !== field("within").dataset.first;
   const later = () => { form.setAttribute("aria-busy", "true"); latest++; clearTimeout(timer); timer = setTimeout(look, 250); show(); write(); };
   form.addEventListener("input", (event) => {
