@@ -458,6 +458,7 @@ class Session(StatisticMethods):
                 protected=self._protected,
                 notes=notes,
                 keep=keep,
+                has_changed=self.dataset.has_changed,
             )
         return release
 

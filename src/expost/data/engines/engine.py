@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from expost.data.canonical_cell import canonical_batch, canonical_schema
 from expost.data.source_identity import SourceIdentity
+from expost.data.source_version import Version
 
 __all__ = [
     "ROWS_PER_BATCH",
@@ -70,6 +71,10 @@ class Engine(Protocol):
         """Return what a ledger recognises the source by: its columns, unless the engine knows more. It is cheap."""
         return SourceIdentity.of_schema(self.schema)
 
+    def version(self) -> Version:
+        """Return what differs after the source was changed, read without reading its rows; empty if unknown."""
+        return ()
+
 
 class CanonicalEngine(Engine):
     """Wraps an engine so that schema and cells are canonical (``expost.data.canonical_cell``).
@@ -112,6 +117,12 @@ class CanonicalEngine(Engine):
             )
         except Exception:  # the message of another library may repeat a cell
             return plain
+
+    def version(self) -> Version:
+        try:
+            return self._engine.version() if hasattr(self._engine, "version") else ()
+        except Exception:  # the message of another library may repeat a cell
+            return ("unreadable",)
 
 
 def batch_rows_for(columns: int) -> int:
