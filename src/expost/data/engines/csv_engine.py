@@ -60,7 +60,7 @@ class CsvEngine(Engine):
         for lines in self._read_lines(rows_per_batch):
             yield self._cast_rows(lines, columns)
 
-    def map(self, function: Callable[[pa.RecordBatch], T], columns: Sequence[str]) -> Iterator[T]:
+    def scan(self, function: Callable[[pa.RecordBatch], T], columns: Sequence[str]) -> Iterator[T]:
         lines = self._read_lines(batch_rows_for(len(columns)))
         return run_parallel(lambda some: function(self._cast_rows(some, columns)), lines)
 

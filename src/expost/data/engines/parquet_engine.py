@@ -47,7 +47,7 @@ class ParquetEngine(Engine):
             with pq.ParquetFile(path, pre_buffer=False) as file:
                 yield from file.iter_batches(batch_size=rows_per_batch, columns=list(columns))
 
-    def map(self, function: Callable[[pa.RecordBatch], T], columns: Sequence[str]) -> Iterator[T]:
+    def scan(self, function: Callable[[pa.RecordBatch], T], columns: Sequence[str]) -> Iterator[T]:
         def run_group(part: tuple[Path, pq.FileMetaData, int]) -> list[T]:
             # One thread and one file handle per row group: speed grows with the threads, memory with a group.
             path, metadata, group = part
