@@ -459,6 +459,7 @@ class Session(StatisticMethods, SqlMethods):
                 protected=self._protected,
                 notes=notes,
                 keep=keep,
+                has_changed=self.dataset.has_changed,
             )
         return release
 
