@@ -296,7 +296,8 @@ class MeasuredTable:
     ) -> T:
         """Merge the results of a function of parts with all rows of their units, as ``Engine.by_unit`` does. SECRET."""
         view, stored = self._view(columns)
-        return self._engine.by_unit(_OfView(view, key), function, stored, memory_limit=self._memory_limit, **terms)
+        made: T = self._engine.by_unit(_OfView(view, key), function, stored, memory_limit=self._memory_limit, **terms)
+        return made
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Read the rows that pass the filter. SECRET: the caller must seal what it computes from them."""
