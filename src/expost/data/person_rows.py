@@ -103,7 +103,7 @@ def read_added_rows(
     shape: dict[str, Any] = {"rows": rows, "width": len(features), "names": features, "read": read}
     if unit.is_row:
         reduce = reduce_rows(dataset, features, target, classes)
-        return RowSource(**shape, adjacency=dataset.adjacency, reduce=reduce)
+        return RowSource(**shape, adjacency=dataset.adjacency, has_changed=dataset.has_changed, reduce=reduce)
     assert limit is not None
 
     def reduce_persons(function: ChunkFunction[T], merge: Callable[[T, T], T], secret: bytes) -> T:

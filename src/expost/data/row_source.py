@@ -111,6 +111,8 @@ class RowSource:
     """The most rows that a reading has of one unit; ``rows`` are then units, and ``weigh`` gives each its weight."""
     reduce: ReduceChunks | None = None
     """Merges the results of a function of chunks where the rows lie, for tables that are too far away to be read here."""
+    has_changed: Callable[[], bool] = bool
+    """Whether the source of the rows was changed since it was opened, as far as can be seen without reading them."""
 
     @property
     def size_is_private(self) -> bool:
@@ -254,7 +256,13 @@ def _read_dataset(
             left -= kept
 
     return RowSource(
-        rows, len(names), names, read, adjacency=dataset.adjacency, reduce=reduce_rows(dataset, names, target, classes)
+        rows,
+        len(names),
+        names,
+        read,
+        adjacency=dataset.adjacency,
+        has_changed=dataset.has_changed,
+        reduce=reduce_rows(dataset, names, target, classes),
     )
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from expost.data.engines.engine import ROWS_PER_BATCH, Engine, batch_rows_for, run_parallel
 from expost.data.source_identity import SourceIdentity, identify_files
+from expost.data.source_version import Version, file_version
 
 __all__ = ["ArrowEngine"]
 
@@ -42,3 +43,6 @@ class ArrowEngine(Engine):
         if self._paths:
             return identify_files(self.schema, self._paths, read)
         return SourceIdentity.of_batches(self.schema, read)
+
+    def version(self) -> Version:
+        return file_version(self._paths) if self._paths else ()

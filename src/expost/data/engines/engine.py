@@ -15,6 +15,7 @@ import pyarrow as pa
 from expost.data.bounding import Atoms
 from expost.data.canonical_cell import canonical_batch, canonical_schema
 from expost.data.source_identity import SourceIdentity
+from expost.data.source_version import Version
 from expost.data.unit_shard import MEMORY_LIMIT, Shards, show_progress
 
 __all__ = [
@@ -114,6 +115,10 @@ class Engine(Protocol):
         """Return what a ledger recognises the source by: its columns, unless the engine knows more. It is cheap."""
         return SourceIdentity.of_schema(self.schema)
 
+    def version(self) -> Version:
+        """Return what differs after the source was changed, read without reading its rows; empty if unknown."""
+        return ()
+
     def _empty_batch(self, columns: Sequence[str]) -> pa.RecordBatch:
         """Return a batch of the named columns without rows."""
         return pa.RecordBatch.from_pylist([], schema=pa.schema([self.schema.field(name) for name in columns]))
@@ -191,6 +196,12 @@ class CanonicalEngine(Engine):
             )
         except Exception:  # the message of another library may repeat a cell
             return plain
+
+    def version(self) -> Version:
+        try:
+            return self._engine.version() if hasattr(self._engine, "version") else ()
+        except Exception:  # the message of another library may repeat a cell
+            return ("unreadable",)
 
 
 def _make_canonical(batch: pa.RecordBatch) -> pa.RecordBatch:

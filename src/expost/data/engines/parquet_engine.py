@@ -13,6 +13,7 @@ from expost.core import InvalidRequest
 from expost.data.canonical_cell import Kind
 from expost.data.engines.engine import ROWS_PER_BATCH, Engine, batch_rows_for, run_parallel
 from expost.data.source_identity import SourceIdentity, identify_files
+from expost.data.source_version import Version, file_version
 
 __all__ = ["ParquetEngine"]
 
@@ -82,3 +83,6 @@ class ParquetEngine(Engine):
                     yield from file.iter_batches(batch_size=rows, use_threads=False)
 
         return identify_files(self._schema, self._paths, read)
+
+    def version(self) -> Version:
+        return file_version(self._paths)
