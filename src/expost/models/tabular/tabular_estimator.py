@@ -59,7 +59,7 @@ from expost.models.tabular.rung_schedule import SideShares, plan_epsilon, plan_s
 from expost.models.tabular.score_sum import read_score
 from expost.models.tabular.table_encoder import TableEncoder
 from expost.models.tabular.table_model import TableModel
-from expost.models.tabular.table_profile import RowBlocks
+from expost.models.tabular.table_profile import ChangedBlocks, RowBlocks
 from expost.models.tabular.table_report import TableReport
 from expost.models.tabular.table_training import TableTraining
 from expost.models.tabular.tabular_rows import RowChunk, TabularRows
@@ -306,9 +306,7 @@ class TabularEstimator(PrivateEstimator):
             unused = [name for name in self._table_names or dataset.schema if name not in used]
 
             def read(_: Any) -> RowBlocks:
-                if labels is not None:
-                    return lambda: iter(source)
-                return lambda: map(partial(_scale_targets, bounds=bounds), source)
+                return source if labels is not None else ChangedBlocks(source, partial(_scale_targets, bounds=bounds))
 
             terms = {
                 "target column": target,
