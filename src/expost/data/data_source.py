@@ -178,7 +178,7 @@ def _open_engine(source: Any, types: Types, implied: Types, text_format: TextFor
         return importlib.import_module("expost.data.engines.duckdb_engine").DuckEngine(source), None
     if hasattr(source, "mapInArrow") and hasattr(source, "toLocalIterator"):
         return importlib.import_module("expost.data.engines.spark_engine").SparkEngine(source), None
-    if hasattr(source, "batches") and hasattr(source, "map"):
+    if hasattr(source, "batches") and hasattr(source, "by_unit"):
         return source, None
     if is_frame(source):
         return ArrowEngine(frame_to_table(source, types, implied)), None

@@ -21,6 +21,7 @@ from expost.data.expression import ColumnName, Expression, Lookup, col, is_exact
 from expost.data.measured_table import MeasuredTable
 from expost.data.public_fact import read_range, split_bounds
 from expost.data.source_identity import SourceIdentity, name_place
+from expost.data.source_version import MemoryWatch, Version, is_same_version
 from expost.data.sql_expression import parse_sql
 from expost.data.table_schema import Schema, kind_of
 from expost.data.text_format import TextFormat
@@ -155,6 +156,8 @@ class Dataset(MeasuredTable):
         self._engine, suggested = open_source(source, types=types, implied=ids | implied, text_format=text_format)
         self._mark = mark_source(source, types=types, implied=implied, text_format=text_format)
         self._number = next(_NUMBERS)
+        self._watch = MemoryWatch(source)
+        self._opened = self._read_version()
         self._loose = loose_columns(source, types)
         self._place = None if self._mark is None else name_place(source)
         self.name = name if name is not None else suggested
@@ -242,6 +245,27 @@ class Dataset(MeasuredTable):
         (('age', 'integer'),)
         """
         return self._engine.identity().at(self._place)
+
+    def has_changed(self) -> bool:
+        """Return whether the source was changed since this dataset was opened: its files, or the frame that was passed.
+
+        No more than a few blocks of each file or array are read. Sessions refuse to answer once it has changed, because
+        an answer about the old rows cannot be refined on new ones: open the source again. A table that changes without
+        a trace outside its rows is not noticed here.
+
+        Returns
+        -------
+        bool
+
+        Examples
+        --------
+        >>> Dataset(pa.table({"age": [41, 17]})).has_changed()
+        False
+        """
+        return not is_same_version(self._opened, self._read_version())
+
+    def _read_version(self) -> Version:
+        return (*self._watch.version(), *self._engine.version())
 
     def stores(self, column: str) -> bool:
         """Return whether a column is in the source instead of being derived.
@@ -458,7 +482,9 @@ class Dataset(MeasuredTable):
             keep_unmatched=how == "left",
             read_right=lambda: other.batches(names),
             right_identity=other.source_identity,
+            right_version=other._read_version,
         )
+        view._opened = view._read_version()
         # Its secret belongs to this process, so releases are not shared with others.
         view._mark, view._number = None, next(_NUMBERS)
         view.schema = Schema({**self.schema.kinds, **{new: kinds[name] for name, new in added.items()}})
@@ -528,7 +554,12 @@ class Dataset(MeasuredTable):
         key_type = self._engine.schema.field(keys[0]).type
         view, settings = copy.copy(self), repr((parsed, declared, self._filter, self._derived))
         view._engine = UnitEngine(
-            made, self.unit, key_type, read=lambda: read.batches(used), identity=self._engine.identity
+            made,
+            self.unit,
+            key_type,
+            read=lambda: read.batches(used),
+            identity=self._engine.identity,
+            version=self._engine.version,
         )
         view._mark = None if self._mark is None else f"{self._mark} per unit {settings}"
         view._number = next(_NUMBERS)
@@ -562,6 +593,7 @@ class Dataset(MeasuredTable):
         """
         view, table = copy.copy(self), self.dummy_table(rows, seed=seed)
         (view._engine, _), view._mark, view._place = open_source(table, types=None, implied={}), None, None
+        view._watch, view._opened = MemoryWatch(None), ()
         view.name, view.tables, view._number = "made up", ("made up",), next(_NUMBERS)
         return view
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from expost.core import Adjacency, InvalidRequest, Sealed, Sensitivity, Unit
 from expost.data.axis import Axis, Categories, FoundKeys, Periods
-from expost.data.bounding import Limits
-from expost.data.canonical_cell import Kind
+from expost.data.bounding import Atoms, Limits
+from expost.data.canonical_cell import Kind, canonical_batch
 from expost.data.clamp import Clamp
 from expost.data.engines.engine import CanonicalEngine, Engine, batch_rows_for
 from expost.data.evaluation import evaluate, evaluate_filter
@@ -26,6 +26,8 @@ from expost.data.table_schema import Schema, check_categories, check_filter, kin
 from expost.data.tally import Measured, Tally, stored_columns
 
 __all__ = ["MeasuredTable"]
+
+T = TypeVar("T")
 
 _FORMULA_SIGNS = frozenset("()+-*/%<>=|:'")
 
@@ -174,6 +176,14 @@ class MeasuredTable:
         check_categories(expression, found.values, kind, self._derived)
         return found
 
+    def kind(self, column: Expression) -> Kind | None:
+        """Return the kind of an expression's values, None for NULL; raise if its parts do not fit together."""
+        return kind_of(column, self.schema, self._derived)
+
+    def known_values(self, column: Expression) -> tuple[Any, ...] | None:
+        """Return all values that an expression can have apart from missing, or None if they are not public."""
+        return self._facts.values_of(column)
+
     def _suggest_categories(self, expression: Expression, kind: Kind | None) -> str:
         """Return what to write so that rows can be grouped by an expression whose values are not public."""
         if isinstance(expression, Operation) and expression.name in ("year", "date", "date_trunc"):
@@ -292,22 +302,73 @@ class MeasuredTable:
         """Find the values of a column that occur. SECRET: a key may be released only after thresholding."""
         return find_keys(self._engine, replace(tally, key=secret), column)
 
+    def reduce(self, function: Callable[[pa.RecordBatch], T], merge: Callable[[T, T], T], columns: Sequence[str]) -> T:
+        """Merge the results of a pure function of batches of the rows that pass the filter, where the rows are. SECRET.
+
+        The functions are those of ``Engine.reduce``, but texts are never dictionary encoded.
+        """
+        view, stored = self._view(columns)
+        return self._engine.reduce(_OfView(view, function), merge, stored)
+
+    def reduce_units(
+        self,
+        key: Callable[[pa.RecordBatch], Atoms],
+        function: Callable[[Atoms], T],
+        columns: Sequence[str],
+        **terms: Any,
+    ) -> T:
+        """Merge the results of a function of parts with all rows of their units, as ``Engine.by_unit`` does. SECRET."""
+        view, stored = self._view(columns)
+        return self._engine.by_unit(_OfView(view, key), function, stored, memory_limit=self._memory_limit, **terms)
+
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Read the rows that pass the filter. SECRET: the caller must seal what it computes from them."""
-        if self._filter is None and not any(name in self._derived for name in columns):
-            return self._engine.batches(columns, rows_per_batch=batch_rows_for(len(columns)))
+        view, stored = self._view(columns)
+        batches = self._engine.batches(stored, rows_per_batch=batch_rows_for(len(stored)))
+        return batches if view.is_plain else map(view.compute_batch, batches)
+
+    def _view(self, columns: Sequence[str]) -> tuple[_View, Sequence[str]]:
+        """Return how the columns of this view are computed, and the stored columns from which."""
+        derived = {name: self._derived[name] for name in columns if name in self._derived}
+        if self._filter is None and not derived:
+            return _View(tuple(columns), None, {}), columns
         named = set(columns) | (set() if self._filter is None else set(self._filter.columns()))
         # A constant column must be as long as the table, so at least one stored column is read.
         stored = sorted(stored_columns(named, self._derived)) or self._engine.schema.names[:1]
-        batches = self._engine.batches(stored, rows_per_batch=batch_rows_for(len(stored)))
-        return (self._compute_batch(batch, columns) for batch in batches)
+        return _View(tuple(columns), self._filter, self._derived), stored
 
-    def _compute_batch(self, batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
+
+@dataclass(frozen=True)
+class _View:
+    """The filter and the derived columns of a dataset. It can be pickled, so that engines compute where rows are."""
+
+    columns: tuple[str, ...]
+    filter: Expression | None
+    derived: dict[str, Expression]
+
+    @property
+    def is_plain(self) -> bool:
+        """Return whether the columns are stored ones, of all rows."""
+        return self.filter is None and not self.derived
+
+    def compute_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Apply the filter and compute the derived columns."""
-        if self._filter is not None:
-            batch = batch.filter(pa.array(evaluate_filter(self._filter, batch, self._derived)))
+        if self.filter is not None:
+            batch = batch.filter(pa.array(evaluate_filter(self.filter, batch, self.derived)))
         arrays = [
-            evaluate(col(name), batch, self._derived).to_column() if name in self._derived else batch.column(name)
-            for name in columns
+            evaluate(col(name), batch, self.derived).to_column() if name in self.derived else batch.column(name)
+            for name in self.columns
         ]
-        return pa.RecordBatch.from_arrays(arrays, names=list(columns))
+        return pa.RecordBatch.from_arrays(arrays, names=list(self.columns))
+
+
+@dataclass(frozen=True)
+class _OfView(Generic[T]):
+    """A function of batches of a view, as a function of stored batches."""
+
+    view: _View
+    function: Callable[[pa.RecordBatch], T]
+
+    def __call__(self, batch: pa.RecordBatch) -> T:
+        batch = canonical_batch(batch)  # texts may be dictionary encoded
+        return self.function(batch if self.view.is_plain else self.view.compute_batch(batch))

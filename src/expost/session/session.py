@@ -53,6 +53,7 @@ from expost.session.price_quote import (
     guess_fit_bill,
     public_fit_terms,
 )
+from expost.session.sql_methods import SqlMethods
 from expost.session.statistic_methods import StatisticMethods
 from expost.session.table_part import TablePart, column_part, time_windows
 from expost.stats import ReleaseCache
@@ -69,7 +70,7 @@ Budget = Guarantee | float | tuple[float, float] | dict[str, float] | None
 KeepAnswer = Callable[[Hold, Release[Any], PrivacyEvent | None], object]
 
 
-class Session(StatisticMethods):
+class Session(StatisticMethods, SqlMethods):
     """Answers statistics about a dataset and pays for them from a budget kept in a ledger.
 
     Every statistic takes an accuracy (``within=100``, ``within="5%"``) or a privacy level (``epsilon=0.1``). With an
@@ -458,6 +459,7 @@ class Session(StatisticMethods):
                 protected=self._protected,
                 notes=notes,
                 keep=keep,
+                has_changed=self.dataset.has_changed,
             )
         return release
 

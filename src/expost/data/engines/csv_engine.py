@@ -22,6 +22,7 @@ from expost.core import InvalidRequest
 from expost.data.engines.engine import ROWS_PER_BATCH, Engine, batch_rows_for, quote_name, run_parallel
 from expost.data.engines.text_record import UNREADABLE, CutRecords, Misquoted, begins_with_utf16, csv_records
 from expost.data.source_identity import SourceIdentity, identify_files
+from expost.data.source_version import Version, file_version
 from expost.data.text_format import TextFormat, cast_sql, plain_name, quote_text
 from expost.data.untyped_table import check_types
 
@@ -59,7 +60,7 @@ class CsvEngine(Engine):
         for lines in self._read_lines(rows_per_batch):
             yield self._cast_rows(lines, columns)
 
-    def map(self, function: Callable[[pa.RecordBatch], T], columns: Sequence[str]) -> Iterator[T]:
+    def scan(self, function: Callable[[pa.RecordBatch], T], columns: Sequence[str]) -> Iterator[T]:
         lines = self._read_lines(batch_rows_for(len(columns)))
         return run_parallel(lambda some: function(self._cast_rows(some, columns)), lines)
 
@@ -71,6 +72,9 @@ class CsvEngine(Engine):
         )
         guessed = SourceIdentity.of_batches(typed.schema, typed._read_first).samples
         return replace(declared, samples=tuple(dict.fromkeys((*declared.samples, *guessed))))
+
+    def version(self) -> Version:
+        return file_version(self._paths)
 
     def _read_first(self, rows: int) -> Iterator[pa.RecordBatch]:
         return self.batches(self._schema.names, rows_per_batch=rows)
