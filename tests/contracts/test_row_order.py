@@ -48,7 +48,7 @@ ENGINE_TESTS = _shared("test_engine", "contracts")
 EVERY_QUESTION = _shared("every_question", "journey")
 
 
-class Disorderly:
+class Disorderly(Engine):
     """An engine whose every reading has another order and other batches; it counts them."""
 
     def __init__(self, inner: Engine, seed: int = 1) -> None:
@@ -69,9 +69,6 @@ class Disorderly:
             size = int(self._rng.integers(1, min(rows_per_batch, 1 + len(table) // 3) + 1))
             yield from table.slice(start, size).to_batches()
             start += size
-
-    def map(self, function: Callable[[pa.RecordBatch], Any], columns: Sequence[str]) -> Iterator[Any]:
-        return map(function, self.batches(columns))
 
 
 def in_csv(table: pa.Table, folder: Path) -> Engine:

@@ -99,6 +99,6 @@ def read_added_rows(
     rows = 0 if declared_rows is None else declared_rows
     shape: dict[str, Any] = {"rows": rows, "width": len(features), "names": features, "read": read}
     if unit.is_row:
-        return RowSource(**shape, adjacency=dataset.adjacency)
+        return RowSource(**shape, adjacency=dataset.adjacency, has_changed=dataset.has_changed)
     assert limit is not None
     return PersonRows(**shape, adjacency=dataset.adjacency, unit=unit, rows_per_unit=limit, identify=identify)

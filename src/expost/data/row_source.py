@@ -61,6 +61,8 @@ class RowSource:
     unit: Unit = Unit()
     rows_per_unit: int = 1
     """The most rows that a reading has of one unit; ``rows`` are then units, and ``weigh`` gives each its weight."""
+    has_changed: Callable[[], bool] = bool
+    """Whether the source of the rows was changed since it was opened, as far as can be seen without reading them."""
 
     @property
     def size_is_private(self) -> bool:
@@ -188,7 +190,7 @@ def _read_dataset(
                 yield table[start:stop], labels[start:stop]
             left -= kept
 
-    return RowSource(rows, len(names), names, read, adjacency=dataset.adjacency)
+    return RowSource(rows, len(names), names, read, adjacency=dataset.adjacency, has_changed=dataset.has_changed)
 
 
 def feature_columns(dataset: Dataset, target: Any, chosen: tuple[str, ...] | None) -> tuple[str, ...]:

@@ -76,7 +76,7 @@ class PageFrame:
         if who is not None and who.role is Role.OWNER:
             waiting = len(store.list_requests(state=RequestState.WAITING))
         common = {"who": who, "csrf": found[1] if found else "", "here": here, "waiting": waiting}
-        common |= {"error": None, "made": None}
+        common |= {"error": None, "made": None, "openid": self._curator.settings.openid is not None}
         return HTMLResponse(self._templates.get_template(name).render(common | facts), status)
 
     def fragment(self, name: str, **facts: Any) -> str:

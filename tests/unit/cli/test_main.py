@@ -155,10 +155,10 @@ def test_an_answer_is_told_where_standard_error_is_closed(tmp_path) -> None:
 
 
 def test_a_demo_removes_no_ledger_but_its_own(tmp_path) -> None:
-    with open_ledger(tmp_path / "demo.ledger") as book:
+    with open_ledger(tmp_path / "census.ledger") as book:
         book.open_account("dataset:people", epsilon(1))
     result = expost("demo", "--output", str(tmp_path))
 
     assert result.returncode == 2 and "no ledger but a demo's" in result.stderr
-    with open_ledger(tmp_path / "demo.ledger", create=False) as book:
+    with open_ledger(tmp_path / "census.ledger", create=False) as book:
         assert book.accounts() == ["dataset:people"]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from expost.accounting import ExPostEvent, Parallel, PrivacyEvent
-from expost.answer import answer, details_of, noted_receipt, outcome_of
+from expost.answer import answer, check_unchanged, details_of, noted_receipt, outcome_of
 from expost.core import (
     Adjacency,
     ApproxLoss,
@@ -276,6 +276,8 @@ def train_resumably(
     """
     source = resolve_randomness(bits, simulation)
     definitions = frozenset(ledger.budget(account).definition for account in accounts)
+    has_changed = getattr(dataset, "has_changed", bool)
+    check_unchanged(has_changed)
     plan = query.plan(dataset, PlanContext(definitions=definitions))
     checkpoint.check()
     # Numbers drawn from a seed must not continue as if they were private, so the checkpoint records it.
@@ -296,6 +298,8 @@ def train_resumably(
         start = replace(start, hold=hold)
         checkpoint.write(start)
         release = _run_quietly(replace(plan, start=start, save=checkpoint.write), dataset, source, simulation)
+        if has_changed():
+            raise TableChanged
         release = replace(release, receipt=noted_receipt(hold, release.receipt))
         release = release.entered(ledger.settle(hold, release.receipt, outcome=outcome_of(plan, release.receipt)))
         checkpoint.remove()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, ClassVar, Protocol, Self
@@ -28,9 +30,11 @@ __all__ = [
     "WatchTally",
     "WatchedModel",
     "Watching",
+    "stop_when",
 ]
 
 Floats = NDArray[np.float64]
+_STOPPED: ContextVar[Callable[[], bool]] = ContextVar("stopped", default=lambda: False)
 _KEPT = 0.8  # factor of a step's weight after the next one: a reading covers about the last five steps
 
 
@@ -229,6 +233,27 @@ class Progress(Protocol):
         """Show that a step is done; ``epsilon`` is charged by now, ``news`` is the last answer of the private test."""
 
 
+@contextmanager
+def stop_when(stopped: Callable[[], bool]) -> Iterator[None]:
+    """End trainings of this thread, as Ctrl-C does, once ``stopped`` returns true. They look after each phase.
+
+    >>> with stop_when(lambda: True):
+    ...     Quiet().advance_steps(1, 10, Fraction(1, 2), "")
+    Traceback (most recent call last):
+    KeyboardInterrupt
+    """
+    before = _STOPPED.set(stopped)
+    try:
+        yield
+    finally:
+        _STOPPED.reset(before)
+
+
+def _check_stopped() -> None:
+    if _STOPPED.get()():
+        raise KeyboardInterrupt
+
+
 class Quiet:
     """Shows nothing."""
 
@@ -239,7 +264,7 @@ class Quiet:
         return None
 
     def advance_steps(self, step: int, steps: int, epsilon: Fraction, news: str) -> None:
-        return None
+        _check_stopped()
 
 
 class RichProgress:
@@ -269,4 +294,5 @@ class RichProgress:
         self._bar.stop()
 
     def advance_steps(self, step: int, steps: int, epsilon: Fraction, news: str) -> None:
+        _check_stopped()
         self._bar.update(self._task, completed=step, total=steps, epsilon=f"{float(epsilon):.3g}", news=news)

@@ -147,7 +147,7 @@ class Regressor(RegressorMixin, TabularEstimator):  # type: ignore[misc]
         """Return the predicted target of each row, clipped to the target's bounds."""
         scores = self._compute_scores(X)[:, 0]
         (low, high), model = self._bounds, self.release_.value
-        inside = clip_predictions(scores, model.profile, model.reach)
+        inside = clip_predictions(scores, model.profile, model.reach, model.limits)
         return inside * ((high - low) / 2) + (high + low) / 2
 
     @share_parameters(PREDICTED_ROWS)

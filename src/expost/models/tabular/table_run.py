@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,6 +17,7 @@ from expost.models.tabular.grid_table import GridBlock, GridTable
 from expost.models.tabular.laplace_test import LaplaceTest
 from expost.models.tabular.lattice_sum import LatticeSum
 from expost.models.tabular.newton_descent import NoisyNewton, NoisyStep
+from expost.models.tabular.prediction_line import LINE_SHARE, PredictionLine
 from expost.models.tabular.rank_tree import AucSum
 from expost.models.tabular.rung_schedule import Rung
 from expost.models.tabular.score_sum import (
@@ -43,6 +45,7 @@ _HIDDEN = {True: 0.5, False: 1.0}  # of a curvature's noise; chosen on adult and
 # A curvature takes most of a step's time. With a given epsilon one in every third step is as accurate as one in every step,
 # in half the time. The few steps of a rung need one each.
 _CURVED_EVERY = 3
+_USUAL_SCORES = 0.3, 1.0  # spreads of the target, for the line
 
 
 class TrainedTable(SingleOwner):
@@ -79,11 +82,14 @@ class TableRun:
 
     def take_rung(self, rung: Rung, test_share: float) -> MeasuredScore:
         """Make the profile that the rung pays for, take its steps, and measure the score."""
-        profile_noise, (step_noise, test_noise) = rung.profile_noise, rung.divide(test_share)
+        profile_noise, shares = rung.profile_noise, (test_share, LINE_SHARE * (self._plan.classes is None))
+        step_noise, *noises = rung.divide(*(share for share in shares if share))
         if profile_noise is not None:
             self._change_profile(profile_noise)
         self._take_steps(rung.steps, step_noise)
-        return self._measure_score(test_noise)
+        if len(noises) > 1:
+            self._straighten(noises[1])
+        return self._measure_score(noises[0])
 
     def measure_again(self, rung: Rung) -> MeasuredScore:
         """Spend all of a rung on measuring the model once more."""
@@ -120,6 +126,19 @@ class TableRun:
                 )
             newton.take_step(step)
         self.model = TableModel(profile, newton.weights.copy(), find_reach(plan.target, profile))
+
+    def _straighten(self, noise: Fraction) -> None:
+        """Move a regression's predictions along the line that its targets call for; the next steps begin without that."""
+        assert self._newton is not None
+        profile, usual = self.profile, float(np.clip(self._newton.find_usual_score(), *_USUAL_SCORES))
+        cut = PredictionLine.fit_cut(noise, profile.rows, profile.target_spread, profile.target_middle)
+        line = PredictionLine(usual, cut, self._plan.rows_per_unit)
+        total = line.lattice.start()
+        for rows, targets, weights in self._rows:
+            scores = grid_scores(rows.integers(), self.model.weights, self.model.grid)[0]
+            line.lattice.add(total, line.vectors(scores, targets), weights)
+        shift, tilt = line.read(line.lattice.release(total, noise, self._bits), noise, profile.rows)
+        self.model = self.model.straightened(shift, tilt)
 
     def _change_profile(self, noises: tuple[Fraction, Fraction]) -> None:
         plan = self._plan
@@ -176,15 +195,15 @@ class TableRun:
                 scores = grid_scores(rows.integers(), self.model.weights, self.model.grid)
                 score.lattice.add(total, np.column_stack([scores[0], targets]), weights)
         else:
-            cut = score.find_cut(self.profile.target_spread) if score.guided else 0.0
             for outcomes, weights in self._outcomes():
-                score.lattice.add(total, score.vectors(outcomes, cut), weights)
+                score.lattice.add(total, score.vectors(outcomes, self.profile.target_spread), weights)
         released = score.lattice.release(total, noise, self._bits)
         self.scored = self.model
         return score.read(released, noise, self.profile)
 
     def open_test(self, sums: ScoreSum) -> LaplaceTest:
-        """Return a test of the model whose score was released last; nothing is released yet."""
+        """Return a test of the model whose score was released last, with the limits of the sums; nothing is released yet."""
+        self.scored = self.model = replace(self.model, limits=sums.limits)
         total = sums.deciding.start()
         for outcomes, weights in self._outcomes():
             sums.deciding.add(total, sums.terms(outcomes)[:, None], weights)
@@ -222,7 +241,7 @@ def row_outcomes(scores: Floats, targets: NDArray[Any], classes: int | None, mod
     """Return what a score sum reads of each row, from scores (outputs x rows)."""
     if classes is None:
         spread, middle = model.profile.target_spread, model.profile.target_middle
-        predicted = clip_predictions(scores[0], model.profile, model.reach)
+        predicted = clip_predictions(scores[0], model.profile, model.reach, model.limits)
         truth = np.clip(targets * spread + middle, -1.0, 1.0)
         return np.column_stack([predicted - truth, truth - middle])
     predicted = (scores[0] > 0).astype(np.intp) if classes == 2 else scores.argmax(axis=0)

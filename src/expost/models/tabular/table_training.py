@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -29,6 +30,7 @@ from expost.models.descent.clipped_gradient import CurvedGradient
 from expost.models.descent.score_head import CurvedHead, Logistic, Softmax, Squared
 from expost.models.descent.training_watch import Progress, Quiet
 from expost.models.tabular.class_weight import ClassWeights, weigh_rows
+from expost.models.tabular.prediction_line import LINE_SHARE, PredictionLine
 from expost.models.tabular.profile_note import describe_measure, note_profile, note_scores
 from expost.models.tabular.rank_tree import AucSum, RankTree, center_of
 from expost.models.tabular.rung_schedule import MOST_RUNGS, RungSchedule
@@ -44,7 +46,7 @@ from expost.noise import BitSource
 __all__ = ["TableTraining", "describe_baseline", "describe_score"]
 
 # Chosen on the tables that newton_descent.py names; factors of two either way changed little.
-_CLIP = {True: 0.5, False: 0.8}  # of a gradient, in usual lengths of a row: for classes, for targets of spread 1
+_CLIP = {True: 0.5, False: 0.5}  # of a gradient, in usual lengths of a row: for classes, for targets of spread 1
 _ROW_LIMIT = 1.2  # usual lengths of a row up to which its curvature counts in full
 _SPARE_BITS = 8  # noise of 40 bits: for small epsilons, many classes or many columns
 # The curvature's sensitivity over the gradient's in a step that measures both: curvatures get a fifth of all steps together,
@@ -154,6 +156,9 @@ class TableTraining:
                 step_noise, test_noise = rung.divide(NEAR_NUMERIC_TEST)[0], rung.divide(FIXED_TEST)[1]
                 self.curved_gradient(blank, step_noise * Fraction(1001, 1000))
                 self.score_sum(blank).lattice.check_noise(test_noise)
+                if self.classes is None:
+                    line = PredictionLine(1.0, 1.0, self.rows_per_unit)
+                    line.lattice.check_noise(rung.divide(LINE_SHARE)[1])
                 for lattice, noise in zip(sums, rung.profile_noise or (), strict=False):
                     lattice.check_noise(noise)
             if self.class_weights is not None and self.schedule.sides.before:
@@ -198,6 +203,10 @@ class TableTraining:
         if factors is not None:
             labels = self.terms.get("classes", range(len(factors)))
             lines["class weights"] = ", ".join(f"{a} {b:.4g}" for a, b in zip(labels, factors, strict=True))
+        if model.limits is not None:
+            low, high = self.target_bounds
+            ends = [(high - low) / 2 * (end + model.profile.target_middle) + (high + low) / 2 for end in model.limits]
+            lines["predictions limited to"] = "{:.6g} to {:.6g}: a test of near ones costs less".format(*ends)
         return Release(model, self._receipt(number, score, stops, reason, model.profile, lines))
 
     def _climb_confirmed(self, run: TableRun, progress: Progress) -> _Climb:
@@ -359,7 +368,10 @@ def describe_score(score: MeasuredScore) -> str:
 def describe_baseline(classes: int | None, target_bounds: tuple[float, float], profile: TableProfile) -> dict[str, str]:
     """Return what a model without features would reach, from what was released anyway."""
     if classes is not None:
-        error = f" ± {2 * profile.target_error:.2g}" if profile.target_error else ""
-        return {"baseline": f"always the most frequent class: accuracy {max(profile.shares):.3g}{error}"}
+        share = max(profile.shares)
+        # A share is a noisy count over a noisy count, with independent noises.
+        deviation = math.hypot(profile.target_error, share * profile.rows_error / profile.rows)
+        error = f" ± {2 * deviation:.2g}" if deviation else ""
+        return {"baseline": f"always the most frequent class: accuracy {share:.3g}{error}"}
     half = (target_bounds[1] - target_bounds[0]) / 2
     return {"baseline": f"always the mean: r2 0, rmse about {profile.target_spread * half:.3g}"}

@@ -258,6 +258,12 @@ class TabularEstimator(PrivateEstimator):
         encoder = read_columns(
             self._feature_columns(target, features), dataset, target=target, unit=dataset.unit.column
         )
+        if dataset.unit.column in (target, *encoder.names_in):
+            raise InvalidRequest(
+                "Expected features and a target besides the id of the unit: what is learned of an id holds for one person",
+                got=dataset.unit.column,
+                do="Leave that column out, or name another unit",
+            )
         query = self._build_query(dataset, encoder, target, labels, terms)
         remember_columns(self, encoder.names_in, len(encoder.names_in))
         self.encoder_ = encoder  # replaced once private levels are found, or columns selected
@@ -449,8 +455,21 @@ class TabularEstimator(PrivateEstimator):
                 "Expected a score or an epsilon, one of them", do=f"Pass score={example} or epsilon=0.1"
             )
         epsilon = None if wanted is not None else rational(self.epsilon, "epsilon")
+        if epsilon is not None and self.max_epsilon is not None and epsilon > cap:
+            raise InvalidRequest(
+                "Expected an epsilon of at most max_epsilon",
+                got=f"epsilon={self.epsilon}, max_epsilon={self.max_epsilon}",
+                do="Leave max_epsilon out, or lower epsilon",
+            )
+        delta, rows = read_delta(self.delta), self._read_rows()
+        if rows is not None and delta * rows > 1:
+            raise InvalidRequest(
+                "Expected a delta of at most 1 / rows: a larger one would allow a row to be published as it is",
+                got=f"delta={self.delta}, rows={rows}",
+                do=f"Pass delta={10.0 ** -(len(str(rows)) + 2):g}, or a smaller one",
+            )
         failure = probability(self.failure_probability, "failure_probability")
-        return TrainingTerms(wanted, epsilon, cap, read_delta(self.delta), failure)
+        return TrainingTerms(wanted, epsilon, cap, delta, failure)
 
     def _read_report(self, labels: Sequence[Any] | None) -> tuple[str, ...]:
         """Return what else is to be released."""
