@@ -72,8 +72,10 @@ NO_PROFILE = plain_profile(1)
 class TableRun:
     """The state of one training: the profile, the rows on its grid, and the weights."""
 
-    def __init__(self, plan: TableTraining, table: TrainedTable, bits: BitSource) -> None:
-        self._plan, self._table, self._bits = plan, table, bits
+    def __init__(
+        self, plan: TableTraining, table: TrainedTable, bits: BitSource, held_out: RowBlocks | None = None
+    ) -> None:
+        self._plan, self._table, self._bits, self._held_out = plan, table, bits, held_out
         self._newton: NoisyNewton | None = None
         self._rows: Iterable[GridBlock] = ()
         self.profile: TableProfile = NO_PROFILE
@@ -205,7 +207,10 @@ class TableRun:
         """Return a test of the model whose score was released last, with the limits of the sums; nothing is released yet."""
         self.scored = self.model = replace(self.model, limits=sums.limits)
         total = sums.deciding.start()
-        for outcomes, weights in self._outcomes():
+        tested = self._rows
+        if self._held_out is not None:
+            tested = GridTable(self._held_out, self.profile, classes=self._plan.classes)
+        for outcomes, weights in self._outcomes(tested):
             sums.deciding.add(total, sums.terms(outcomes)[:, None], weights)
         return LaplaceTest(total, sums.deciding, sums.height, self._bits)
 
@@ -217,9 +222,9 @@ class TableRun:
             lattice.add(total, (outcomes[:, 1:] + (self.profile.target_middle - center)) / farthest, weights)
         return LaplaceTest(total, lattice, farthest, self._bits)
 
-    def _outcomes(self) -> Iterator[tuple[Floats, Floats]]:
-        """Yield what the model makes of all rows, with the rows' weights."""
-        for rows, targets, weights in self._rows:
+    def _outcomes(self, blocks: Iterable[GridBlock] | None = None) -> Iterator[tuple[Floats, Floats]]:
+        """Yield what the model makes of some rows, those of the training by default, with the rows' weights."""
+        for rows, targets, weights in self._rows if blocks is None else blocks:
             scores = grid_scores(rows.integers(), self.model.weights, self.model.grid)
             yield row_outcomes(scores, targets, self._plan.classes, self.model), weights
 
