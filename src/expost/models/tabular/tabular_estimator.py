@@ -291,6 +291,11 @@ class TabularEstimator(PrivateEstimator):
         rows = self._read_rows()
         row = dataset.unit.is_row
         of_population = self._read_about(given, extras, row=row)
+        if of_population and dataset.distributed:
+            raise InvalidRequest(
+                'Cannot hold rows out for about="population" where they lie on other machines',
+                do='Pass about="rows", or a table that this process can read',
+            )
         question = f"train {type(self).__name__}"
         common: dict[str, Any] = {
             "question": question,
