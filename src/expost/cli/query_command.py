@@ -274,7 +274,8 @@ def query(
 def price(
     question: QueryOptions,
     expect: Annotated[
-        float | None, typer.Option(help="Your own guess for a forecast: the count or the sum, or for a mean the number of rows.")
+        float | None,
+        typer.Option(help="Your own guess for a forecast: the count or the sum, or for a mean the number of rows."),
     ] = None,
     as_json: Json = False,
 ) -> None:

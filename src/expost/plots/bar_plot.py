@@ -36,5 +36,5 @@ def draw_bars(
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
     axes.set_xlabel("epsilon paid (log scale; shorter is more private)")
-    axes.set_title(title or "Privacy paid for the same result", fontsize=10, loc="left")
+    figure.suptitle(title or "Privacy paid for the same result", fontsize=10, x=0.01, horizontalalignment="left")
     return save(figure, path)
