@@ -152,7 +152,7 @@ def sql(options: SqlOptions, as_json: Json = False) -> None:
 
 
 def _read_public(path: str) -> Any:
-    """Read a public table. Its cells are no secret, so the types of a CSV file may be those that it seems to have."""
+    """Read a public table. Everybody may see its cells, so they may decide the types of a CSV file."""
     kinds = {".parquet": ("parquet", "read_table"), ".csv": ("csv", "read_csv"), ".arrow": ("feather", "read_table")}
     module, function = kinds.get(Path(path).suffix.lower(), ("", ""))
     if not module or not Path(path).is_file():

@@ -177,10 +177,11 @@ def _open_engine(source: Any, types: Types, implied: Types, text_format: TextFor
         return importlib.import_module("expost.data.engines.duckdb_engine").DuckEngine.query(source), None
     if isinstance(source, str | Path):
         return _open_path(str(source), types, implied, text_format)
+    # Asked of the class: a Spark Connect frame takes any attribute for a column.
+    if hasattr(type(source), "mapInArrow") and hasattr(type(source), "toLocalIterator"):
+        return importlib.import_module("expost.data.engines.spark_engine").SparkEngine(source), None
     if hasattr(source, "to_arrow_reader") and hasattr(source, "project"):
         return importlib.import_module("expost.data.engines.duckdb_engine").DuckEngine(source), None
-    if hasattr(source, "mapInArrow") and hasattr(source, "toLocalIterator"):
-        return importlib.import_module("expost.data.engines.spark_engine").SparkEngine(source), None
     if hasattr(source, "batches") and hasattr(source, "by_unit"):
         return source, None
     if is_frame(source):
