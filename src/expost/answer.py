@@ -34,7 +34,7 @@ from expost.ledger import Hold, Ledger, Protected
 from expost.noise import BitSource
 from expost.noise.bits import resolve_randomness
 
-__all__ = ["answer", "details_of", "noted_receipt", "outcome_of", "question_in_part"]
+__all__ = ["answer", "check_unchanged", "details_of", "noted_receipt", "outcome_of", "question_in_part"]
 
 _MOST_ATTEMPTS = 100  # to continue a gradual release that other sessions refine: one of them succeeds each time
 
@@ -53,6 +53,7 @@ def answer(
     protected: Protected | None = None,
     notes: Mapping[str, str] | None = None,
     keep: Callable[[Hold, Release[Any], PrivacyEvent | None], object] | None = None,
+    has_changed: Callable[[], bool] | None = None,
 ) -> Release[Any]:
     """Answer one query and charge the ledger for it.
 
@@ -88,6 +89,8 @@ def answer(
     keep : callable, optional
         Called with the hold, the release and what did run, before the ledger settles them. What it stores can be settled
         and delivered after a crash (``Ledger.take_over``): the worst case is charged already.
+    has_changed : callable, optional
+        Tells whether the source was changed since it was opened, from public facts. Default: that of ``dataset``.
 
     Returns
     -------
@@ -102,6 +105,8 @@ def answer(
         No rung under the cap was accurate enough. The exception carries the private release that was paid for.
     EngineFailed
         The data source failed; the worst case stays charged.
+    TableChanged
+        The source was changed meanwhile; the worst case stays charged.
     ReleaseOvertaken
         Other sessions refined the same answer first each time; nothing is spent.
 
@@ -113,6 +118,8 @@ def answer(
     budgets = list(map(ledger.budget, accounts))
     use = partial(ledger.budget_use, accounts, protected=protected)
     context = PlanContext(released, frozenset(budget.definition for budget in budgets), use)
+    has_changed = has_changed or getattr(dataset, "has_changed", bool)
+    check_unchanged(has_changed)
     plan = query.plan(dataset, context)
     question = question_in_part(plan.question, place)
     terms: dict[str, Any] = {"question": question, "protected": protected}
@@ -136,6 +143,8 @@ def answer(
     else:
         paid += staged.settle_unreleased(dataset)
         raise ReleaseOvertaken(paid)
+    if has_changed():
+        raise TableChanged
     run.raise_failure(question, staged.hold.worst_case)
     if simulation:
         release = replace(release, receipt=replace(release.receipt, simulation=True))
@@ -151,6 +160,15 @@ def answer(
     if not release.receipt.outcome.met:
         raise TargetNotMet.of(release)
     return release
+
+
+def check_unchanged(has_changed: Callable[[], bool]) -> None:
+    """Refuse a source that was changed since it was opened; nothing is spent."""
+    if has_changed():
+        raise InvalidRequest(
+            "Cannot answer because the source was changed after it was opened",
+            do="Open it again: a new Dataset and Session answer about its present rows",
+        )
 
 
 class _StagedHold:

@@ -4,11 +4,13 @@ import datetime
 import functools
 import importlib
 import math
+import operator
 import os
 import shutil
 import sys
 import tempfile
 import uuid
+from collections import Counter
 from collections.abc import Callable
 from importlib import util
 from pathlib import Path
@@ -23,9 +25,10 @@ import pytest
 
 from expost.core import unseal
 from expost.data import Dataset
+from expost.data.bounding import Atoms
 from expost.data.canonical_cell import canonical_schema
 from expost.data.data_source import open_source
-from expost.data.engines import ROWS_PER_BATCH, ArrowEngine, Engine, ParquetEngine
+from expost.data.engines import ArrowEngine, Engine, ParquetEngine
 from expost.data.engines import engine as engine_module
 from expost.data.engines.duckdb_engine import DuckEngine
 from expost.data.sealed_form import CountForm, MomentForm, ShareForm, SquareForm
@@ -119,12 +122,14 @@ def _spark():
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "4",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": tempfile.mkdtemp(prefix="expost-spark-"),
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
     }
-    builder = SparkSession.builder.master("local[2]").appName("expost tests")
+    builder = SparkSession.builder.master("local[2,4]").appName("expost tests")  # a task may fail three times
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
@@ -136,6 +141,26 @@ def in_spark(table: pa.Table, folder: Path) -> Engine:
         pytest.skip("Spark needs Java, and there is none in PATH")
     pq.write_table(table, folder / "three.parquet", row_group_size=5000)
     return open_source(_spark().read.parquet(str(folder / "three.parquet")))[0]
+
+
+def count_batch(batch: pa.RecordBatch) -> tuple[int, int]:
+    return batch.num_rows, batch.num_rows
+
+
+def add_counts(left: tuple[int, int], right: tuple[int, int]) -> tuple[int, int]:
+    return left[0] + right[0], max(left[1], right[1])
+
+
+def read_planes(batch: pa.RecordBatch) -> Atoms:
+    """Rows whose unit is their distance."""
+    distance = batch.column("distance").to_numpy(zero_copy_only=False).astype(np.int64)
+    return Atoms([distance.view(np.uint64)], distance, np.zeros((0, len(distance)), np.int64))
+
+
+def count_planes(atoms: Atoms) -> Counter:
+    """How many rows each unit has, here: all of them, if each unit is in one part."""
+    units, counts = np.unique(atoms.words[0].view(np.int64), return_counts=True)
+    return Counter({(int(unit), int(count)): int(count) for unit, count in zip(units, counts, strict=True)})
 
 
 ENGINES: list[Callable[[pa.Table, Path], Engine]] = [
@@ -171,13 +196,28 @@ def test_an_engine_reads_every_row_once_in_batches_of_the_size_asked_for(build, 
     assert read.to_pydict() == expected.to_pydict()
 
 
-def test_an_engine_maps_a_function_over_every_batch_and_can_do_it_again(build, tmp_path) -> None:
+def test_an_engine_reduces_every_batch_once_and_can_do_it_again(build, tmp_path) -> None:
     engine = build(flights(), tmp_path)
 
     for _ in range(2):
-        counts = list(engine.map(lambda batch: batch.num_rows, ["distance"]))
-        assert sum(counts) == ROWS
-        assert max(counts) <= ROWS_PER_BATCH
+        assert engine.reduce(count_batch, add_counts, ["distance"])[0] == ROWS
+        assert engine.reduce(count_batch, add_counts, [])[0] == ROWS
+
+
+def test_an_engine_brings_the_rows_of_each_unit_together(build, tmp_path) -> None:
+    engine = build(shuffled(flights(), 5), tmp_path)
+    found = engine.by_unit(read_planes, count_planes, ["distance"], merge=operator.add, secret=bytes(16))
+
+    assert found.total() == ROWS
+    distances = Counter(flights()["distance"].to_pylist())
+    assert found == Counter({(distance, rows): rows for distance, rows in distances.items()})
+
+
+def test_an_engine_reduces_an_empty_table_to_what_the_function_gives_for_no_rows(build, tmp_path) -> None:
+    engine = build(flights().slice(0, 0), tmp_path)
+
+    assert engine.reduce(count_batch, add_counts, ["distance"])[0] == 0
+    assert not engine.by_unit(read_planes, count_planes, ["distance"], merge=operator.add, secret=bytes(16))
 
 
 def test_an_engine_counts_rows_when_no_column_is_named(build, tmp_path) -> None:

@@ -48,7 +48,7 @@ ENGINE_TESTS = _shared("test_engine", "contracts")
 EVERY_QUESTION = _shared("every_question", "journey")
 
 
-class Disorderly:
+class Disorderly(Engine):
     """An engine whose every reading has another order and other batches; it counts them."""
 
     def __init__(self, inner: Engine, seed: int = 1) -> None:
@@ -69,9 +69,6 @@ class Disorderly:
             size = int(self._rng.integers(1, min(rows_per_batch, 1 + len(table) // 3) + 1))
             yield from table.slice(start, size).to_batches()
             start += size
-
-    def map(self, function: Callable[[pa.RecordBatch], Any], columns: Sequence[str]) -> Iterator[Any]:
-        return map(function, self.batches(columns))
 
 
 def in_csv(table: pa.Table, folder: Path) -> Engine:
@@ -291,8 +288,11 @@ def test_no_fit_depends_on_the_order_of_any_reading(name: str, monkeypatch: pyte
 
     assert engine.readings >= 1
     assert (receipt.bill, receipt.rung, receipt.outcome) == (shuffled.bill, shuffled.rung, shuffled.outcome)
-    # Sums of floats differ in their last bits; noise is drawn around what they are rounded to.
-    np.testing.assert_allclose(found, plain, rtol=1e-6, atol=1e-8)
+    if name.rpartition(" ")[2] in ("gradient", "cov_nr", "output_nr", "doubling", "theory"):
+        # The methods of papers sum risks of many hypotheses in floats, which differ in their last bits.
+        np.testing.assert_allclose(found, plain, rtol=1e-6, atol=1e-8)
+    else:
+        assert found.tolist() == plain.tolist()
 
 
 @pytest.mark.parametrize("solver", ["gradient", "newton"])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from expost.core import Adjacency, InvalidRequest, Sealed, Sensitivity, Unit
 from expost.data.axis import Axis, Categories, FoundKeys, Periods
-from expost.data.bounding import Limits
-from expost.data.canonical_cell import Kind
+from expost.data.bounding import Atoms, Limits
+from expost.data.canonical_cell import Kind, canonical_batch
 from expost.data.clamp import Clamp
 from expost.data.engines.engine import CanonicalEngine, Engine, batch_rows_for
 from expost.data.evaluation import evaluate, evaluate_filter
@@ -22,10 +22,12 @@ from expost.data.expression import ColumnName, Expression, Literal, Operation, c
 from expost.data.public_fact import PublicFacts, TimeRange
 from expost.data.sealed_form import CountForm, Form, sealed_integers, unit_length, unit_sensitivity
 from expost.data.sql_expression import parse_sql
-from expost.data.table_schema import Schema, check_categories, check_filter, kind_of
+from expost.data.table_schema import Schema, check_categories, check_filter, kind_of, read_time_constants
 from expost.data.tally import Measured, Tally, stored_columns
 
 __all__ = ["MeasuredTable"]
+
+T = TypeVar("T")
 
 _FORMULA_SIGNS = frozenset("()+-*/%<>=|:'")
 
@@ -66,18 +68,19 @@ class MeasuredTable:
             expression = parse_sql(column) if is_formula else col(column)
         if not isinstance(expression, Expression):
             raise InvalidRequest("Expected a column name or an expression", got=column, do='Pass "age" or col("age")')
-        expression = self._fill_bins(expression)
+        expression = self._complete(expression)
         kind_of(expression, self.schema, self._derived)
         return expression
 
-    def _fill_bins(self, expression: Expression) -> Expression:
-        """Give bins without ends the public bounds of what they divide."""
+    def _complete(self, expression: Expression) -> Expression:
+        """Give bins without ends the public bounds of what they divide, and read texts that are compared with times."""
         if not isinstance(expression, Operation):
             return expression
-        parts = tuple(map(self._fill_bins, expression.arguments))
+        parts = tuple(map(self._complete, expression.arguments))
         if expression.name == "bin" and len(parts) == 2:
             clamp = self.clamp(parts[0])
             return Operation("bin", (parts[0], Literal(float(clamp.low)), Literal(float(clamp.high)), parts[1]))
+        parts = read_time_constants(expression.name, parts, self.schema, self._derived)
         changed = any(new is not old for new, old in zip(parts, expression.arguments, strict=True))
         return Operation(expression.name, parts) if changed else expression
 
@@ -128,8 +131,12 @@ class MeasuredTable:
             numbers = [value for value in known if isinstance(value, int | float)]
             bounds = (min(numbers), max(numbers)) if len(set(numbers)) > 1 else None
         if bounds is None:
+            given = isinstance(column, ColumnName) and column.name not in self._derived
+            where = "here or to Dataset(...)" if given else "here or to derive(...)"
             raise InvalidRequest(
-                f"Expected public bounds for {column!r}", do='Pass bounds=(0, 120), or bounds="private" to pay for some'
+                f"Expected public bounds for {column!r}",
+                do=f'Pass bounds=(0, 120) {where}, or pay for some: bounds="private" of a sum, mean or spread, '
+                f'session.bounds("{column!r}", epsilon=0.1) for other statistics',
             )
         return Clamp.of(bounds, whole=kind in (Kind.INTEGER, Kind.BOOLEAN))
 
@@ -162,10 +169,9 @@ class MeasuredTable:
         if values is None:
             values = self._facts.values_of(expression) or None
         if values is None:
-            do = 'Pass Dataset(categories={"city": ["Rome", ...]})'
-            if isinstance(expression, Operation) and expression.name in ("year", "date", "date_trunc"):
-                do = 'Pass Dataset(bounds={"when": ("2013-01-01", "2013-12-31")}), the range of the time, or a longer period'
-            raise InvalidRequest(f"Expected public categories for {expression!r}", do=do)
+            raise InvalidRequest(
+                f"Expected public categories for {expression!r}", do=self._suggest_categories(expression, kind)
+            )
         found = Categories.of(expression, values)
         check_categories(expression, found.values, kind, self._derived)
         return found
@@ -177,6 +183,22 @@ class MeasuredTable:
     def known_values(self, column: Expression) -> tuple[Any, ...] | None:
         """Return all values that an expression can have apart from missing, or None if they are not public."""
         return self._facts.values_of(column)
+
+    def _suggest_categories(self, expression: Expression, kind: Kind | None) -> str:
+        """Return what to write so that rows can be grouped by an expression whose values are not public."""
+        if isinstance(expression, Operation) and expression.name in ("year", "date", "date_trunc"):
+            time = next(iter(expression.columns()), "when")
+            return f'Pass Dataset(bounds={{"{time}": ("2013-01-01", "2013-12-31")}}), the range of the time, or a longer period'
+        if not isinstance(expression, ColumnName):
+            return "Name the formula and its values: derive(group=..., categories=[...])"
+        name = expression.name
+        made = f"derive({name}=..., categories=[...])" if name in self._derived else None
+        declare = made or f'Dataset(categories={{"{name}": [...]}})'
+        if kind is Kind.TIME:
+            return f'Group by "month({name})" or "date_trunc(\'month\', {name})", or pass {declare}'
+        if kind is not None and kind.is_number:
+            return f'Group by "bin({name}, 10)" between public bounds, or pass {declare}'
+        return f'Pass {declare}, or group by expost.PrivateKeys("{name}", epsilon=0.1, delta=1e-7)'
 
     def is_categorical(self, column: Expression) -> bool:
         """Return whether a column has public categories, or could have nothing else to be divided by."""
@@ -280,22 +302,79 @@ class MeasuredTable:
         """Find the values of a column that occur. SECRET: a key may be released only after thresholding."""
         return find_keys(self._engine, replace(tally, key=secret), column)
 
+    @property
+    def distributed(self) -> bool:
+        """True if rows lie on other machines, so that functions go there and rows do not come here."""
+        return self._engine.distributed
+
+    def reduce(self, function: Callable[[pa.RecordBatch], T], merge: Callable[[T, T], T], columns: Sequence[str]) -> T:
+        """Merge the results of a pure function of batches of the rows that pass the filter, where the rows are. SECRET.
+
+        The functions are those of ``Engine.reduce``, but texts are never dictionary encoded.
+        """
+        view, stored = self._view(columns)
+        return self._engine.reduce(_OfView(view, function), merge, stored)
+
+    def reduce_units(
+        self,
+        key: Callable[[pa.RecordBatch], Atoms],
+        function: Callable[[Atoms], T],
+        columns: Sequence[str],
+        **terms: Any,
+    ) -> T:
+        """Merge the results of a function of parts with all rows of their units, as ``Engine.by_unit`` does. SECRET."""
+        view, stored = self._view(columns)
+        made: T = self._engine.by_unit(_OfView(view, key), function, stored, memory_limit=self._memory_limit, **terms)
+        return made
+
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Read the rows that pass the filter. SECRET: the caller must seal what it computes from them."""
-        if self._filter is None and not any(name in self._derived for name in columns):
-            return self._engine.batches(columns, rows_per_batch=batch_rows_for(len(columns)))
+        view, stored = self._view(columns)
+        batches = self._engine.batches(stored, rows_per_batch=batch_rows_for(len(stored)))
+        return batches if view.is_plain else map(view.compute_batch, batches)
+
+    def _view(self, columns: Sequence[str]) -> tuple[_View, Sequence[str]]:
+        """Return how the columns of this view are computed, and the stored columns from which."""
+        derived = {name: self._derived[name] for name in columns if name in self._derived}
+        if self._filter is None and not derived:
+            return _View(tuple(columns), None, {}), columns
         named = set(columns) | (set() if self._filter is None else set(self._filter.columns()))
         # A constant column must be as long as the table, so at least one stored column is read.
         stored = sorted(stored_columns(named, self._derived)) or self._engine.schema.names[:1]
-        batches = self._engine.batches(stored, rows_per_batch=batch_rows_for(len(stored)))
-        return (self._compute_batch(batch, columns) for batch in batches)
+        return _View(tuple(columns), self._filter, self._derived), stored
 
-    def _compute_batch(self, batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
+
+@dataclass(frozen=True)
+class _View:
+    """The filter and the derived columns of a dataset. It can be pickled, so that engines compute where rows are."""
+
+    columns: tuple[str, ...]
+    filter: Expression | None
+    derived: dict[str, Expression]
+
+    @property
+    def is_plain(self) -> bool:
+        """Return whether the columns are stored ones, of all rows."""
+        return self.filter is None and not self.derived
+
+    def compute_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Apply the filter and compute the derived columns."""
-        if self._filter is not None:
-            batch = batch.filter(pa.array(evaluate_filter(self._filter, batch, self._derived)))
+        if self.filter is not None:
+            batch = batch.filter(pa.array(evaluate_filter(self.filter, batch, self.derived)))
         arrays = [
-            evaluate(col(name), batch, self._derived).to_column() if name in self._derived else batch.column(name)
-            for name in columns
+            evaluate(col(name), batch, self.derived).to_column() if name in self.derived else batch.column(name)
+            for name in self.columns
         ]
-        return pa.RecordBatch.from_arrays(arrays, names=list(columns))
+        return pa.RecordBatch.from_arrays(arrays, names=list(self.columns))
+
+
+@dataclass(frozen=True)
+class _OfView(Generic[T]):
+    """A function of batches of a view, as a function of stored batches."""
+
+    view: _View
+    function: Callable[[pa.RecordBatch], T]
+
+    def __call__(self, batch: pa.RecordBatch) -> T:
+        batch = canonical_batch(batch)  # texts may be dictionary encoded
+        return self.function(batch if self.view.is_plain else self.view.compute_batch(batch))

@@ -20,7 +20,15 @@ import pyarrow as pa
 
 from expost.data.canonical_cell import Kind, canonical_batch
 
-__all__ = ["SourceIdentity", "identify_addresses", "identify_files", "identify_query", "name_place", "sample_rows"]
+__all__ = [
+    "SourceIdentity",
+    "identify_addresses",
+    "identify_files",
+    "identify_query",
+    "name_place",
+    "sample_file",
+    "sample_rows",
+]
 
 _PART = re.compile(r"(?:/[^/=]+=[^/]*)*/part-[^/]*$")
 _FILE = re.compile(r"/|\.[A-Za-z]\w{1,8}$")
@@ -168,7 +176,7 @@ def identify_files(
             places[_write_path("file", each)] = None
         for found in _quietly(os.stat, path):
             files[f"{found.st_dev}:{found.st_ino}"] = None
-    samples = [sample for path in paths[:_MOST_SAMPLED] for sample in _quietly(_sample_file, path)]
+    samples = [sample for path in paths[:_MOST_SAMPLED] for sample in _quietly(sample_file, path)]
     first = () if read is None else SourceIdentity.of_batches(schema, read).samples
     return replace(
         SourceIdentity.of_schema(schema), places=tuple(places), files=tuple(files), samples=(*samples, *first)
@@ -289,7 +297,7 @@ def _write_path(kind: str, path: Any) -> str:
     return f"{kind}:{os.fsencode(path).decode('utf-8', 'backslashreplace')}"
 
 
-def _sample_file(path: Any) -> bytes:
+def sample_file(path: Any) -> bytes:
     """Return a hash of the size and of a few blocks of a file, the first and the last among them."""
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size

@@ -187,9 +187,10 @@ class Tally:
         steps = np.empty((len(columns), len(cell)))
         for each, column, out in zip(self.measured, columns, steps, strict=True):
             each.clamp.to_steps(column, out)
-        # Rows that are sorted by unit are many and kept narrow; others are added up at once, by indices of full width.
-        narrow = np.int64 if self.unit.is_row else self._cell_type
-        return Atoms(words, cell.astype(narrow, copy=False), steps)
+        if self.unit.is_row:  # added up at once, by indices of full width
+            return Atoms(words, cell.astype(np.int64, copy=False), steps)
+        # Rows that are sorted by unit are many and kept narrow. Steps stay below 2^32.
+        return Atoms(words, cell.astype(self._cell_type, copy=False), steps.astype(np.uint32))
 
     def _read_numbers(self, expression: Expression, batch: pa.RecordBatch, kept: NDArray[np.bool_]) -> NDArray[Any]:
         """Return the numbers of an expression and clear ``kept`` where they are missing."""
@@ -205,10 +206,6 @@ class Tally:
         assert isinstance(values, Numbers | Truths)
         kept &= ~values.missing
         return values.true.astype(np.float64) if isinstance(values, Truths) else values.numbers
-
-    def sum_batch(self, batch: pa.RecordBatch) -> PowerSums:
-        """Return the power sums of the rows of a batch that count."""
-        return self.sum_atoms(self.read_atoms(batch))
 
     def group_words(self, cell: NDArray[Any]) -> NDArray[np.uint64]:
         """Hash the group of each row to a word that depends on the group's own labels only.
@@ -237,10 +234,6 @@ class Tally:
         """Return the power sums of some rows."""
         cell = None if self.cells == 1 else atoms.cell.astype(np.int64, copy=False)
         return PowerSums.of(cell, atoms.steps.astype(np.float64, copy=False), cells=self.cells, degree=self.degree)
-
-    def zero_sums(self) -> PowerSums:
-        """Return the power sums of no rows."""
-        return PowerSums.zero(columns=len(self.measured), cells=self.cells, degree=self.degree)
 
 
 def stored_columns(names: set[str], derived: Mapping[str, Expression]) -> set[str]:

@@ -19,6 +19,7 @@ from expost.data.clamp import Clamp
 from expost.data.engines.engine import ROWS_PER_BATCH, Engine
 from expost.data.expression import Expression
 from expost.data.source_identity import SourceIdentity
+from expost.data.source_version import Version
 from expost.data.sql_expression import parse_sql
 
 __all__ = ["UnitAggregate", "UnitColumn", "UnitEngine"]
@@ -179,13 +180,14 @@ class UnitEngine(Engine):
         *,
         read: Callable[[], Iterator[pa.RecordBatch]],
         identity: Callable[[], SourceIdentity],
+        version: Callable[[], Version],
     ) -> None:
         assert unit.column is not None
         self._columns, self._unit = tuple(columns), unit
         keys = [pa.field(unit.column, key_type)]
         keys += [] if unit.time_column is None else [pa.field(unit.time_column, pa.timestamp("us"))]
         self._schema = pa.schema([*keys, *(pa.field(each.name, each.type) for each in columns)])
-        self._read, self._identity = read, identity
+        self._read, self._identity, self._version = read, identity, version
         self._table: pa.Table | None = None
         self._turn = threading.Lock()
 
@@ -202,6 +204,9 @@ class UnitEngine(Engine):
     def identity(self) -> SourceIdentity:
         """Return the identity of the table that the rows are read from: it is the same account."""
         return self._identity()
+
+    def version(self) -> Version:
+        return self._version()
 
     def _aggregate(self) -> pa.Table:
         """Combine the rows of each unit, first within batches and then over them."""

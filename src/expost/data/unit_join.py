@@ -15,6 +15,7 @@ from expost.core import InvalidRequest, Unit
 from expost.data.canonical_cell import canonical_batch, missing_cells
 from expost.data.engines.engine import ROWS_PER_BATCH, Engine
 from expost.data.source_identity import SourceIdentity
+from expost.data.source_version import Version
 from expost.data.unit_identity import content_words, exact_words, mix_words, unit_words
 from expost.data.unit_share import RowsOfUnits, UnitShares, find_sorted, join_words
 
@@ -46,9 +47,11 @@ class UnitJoin(Engine):
         keep_unmatched: bool,
         read_right: Callable[[], Iterator[pa.RecordBatch]],
         right_identity: Callable[[], SourceIdentity],
+        right_version: Callable[[], Version],
     ) -> None:
         self._left, self._unit, self._keys, self._most = left, unit, tuple(keys), most
-        self._keep_unmatched, self._read_right, self._right_identity = keep_unmatched, read_right, right_identity
+        self._keep_unmatched, self._read_right = keep_unmatched, read_right
+        self._right_identity, self._right_version = right_identity, right_version
         self._added = {prefix + name: name for name in right_schema.names if name not in keys}
         fields = [right_schema.field(name).with_name(new) for new, name in self._added.items()]
         self._schema = pa.schema([*left.schema, *fields])
@@ -64,6 +67,9 @@ class UnitJoin(Engine):
     def identity(self) -> SourceIdentity:
         """Return the identity of both tables: one account pays for the rows of both."""
         return self._left.identity().with_table(self._right_identity())
+
+    def version(self) -> Version:
+        return (*self._left.version(), *self._right_version())
 
     def batches(self, columns: Sequence[str], *, rows_per_batch: int = ROWS_PER_BATCH) -> Iterator[pa.RecordBatch]:
         with self._turn:

@@ -6,24 +6,20 @@ import importlib
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from expost.data.bounding import Atoms
-from expost.data.engines.engine import Engine
 from expost.data.unit_identity import mix_words
 
-__all__ = ["MEMORY_LIMIT", "Shards", "show_progress"]
-
-T = TypeVar("T")
+__all__ = ["MEMORY_LIMIT", "SortedRows", "Shards", "show_progress"]
 
 MEMORY_LIMIT = 1_500_000_000
 """Bytes of rows held in memory before they are written to temporary files."""
@@ -34,7 +30,7 @@ _PATIENCE = 2.0  # seconds before a spinner is shown
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class SortedRows:
     """Rows in the order of their shards, and where each shard ends."""
 
     atoms: Atoms
@@ -56,43 +52,35 @@ class Shards:
     def __init__(self, *, key: int, memory_limit: int = MEMORY_LIMIT) -> None:
         self._key, self._limit = key, memory_limit
         self._small: list[Atoms] | None = []  # None once there are too many rows for one shard
-        self._runs: list[_Run] = []
+        self._runs: list[SortedRows] = []
         self._bytes = 0
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
-    def collect(self, engine: Engine, read: Callable[[pa.RecordBatch], Atoms], columns: Sequence[str]) -> Self:
-        """Add what ``read`` returns for every batch. Reading and sorting run in the engine's threads."""
-        with show_progress() as tick:
-            for part in engine.map(lambda batch: self._prepare_part(read(batch)), columns):
-                self._store_part(part)
-                tick()
-        return self
-
     def add(self, atoms: Atoms) -> None:
         """Add some rows."""
-        self._store_part(self._prepare_part(atoms))
+        self.store(self.prepare(atoms))
 
-    def _prepare_part(self, atoms: Atoms) -> Atoms | _Run:
-        """Narrow the steps, which stay below 2^32, and sort the rows by shard unless the table is small so far."""
-        narrow = Atoms(atoms.words, atoms.cell, atoms.steps.astype(np.uint32))
-        return narrow if self._small is not None else self._sort_by_shard(narrow)
+    def prepare(self, atoms: Atoms) -> Atoms | SortedRows:
+        """Sort rows by shard, unless the table is small so far. Threads may prepare rows while others are stored."""
+        return atoms if self._small is not None else self._sort_by_shard(atoms)
 
-    def _store_part(self, part: Atoms | _Run) -> None:
+    def store(self, part: Atoms | SortedRows) -> None:
+        """Add prepared rows."""
         if self._small is not None and isinstance(part, Atoms):
             self._small.append(part)
             if sum(map(len, self._small)) <= _SMALL:
                 return
             part, self._small = Atoms.join(self._small), None
-        run = part if isinstance(part, _Run) else self._sort_by_shard(part)
+        run = part if isinstance(part, SortedRows) else self._sort_by_shard(part)
         self._runs.append(run)
         self._bytes += sum(array.nbytes for array in (*run.atoms.words, run.atoms.cell, run.atoms.steps))
         if self._bytes > self._limit:
             self._spill_runs()
 
-    def _sort_by_shard(self, atoms: Atoms) -> _Run:
+    def _sort_by_shard(self, atoms: Atoms) -> SortedRows:
         shard = (mix_words(atoms.words[0], self._key) >> np.uint64(64 - _BITS)).astype(np.uint8)
         ends = np.cumsum(np.bincount(shard, minlength=1 << _BITS))
-        return _Run(atoms.take(np.argsort(shard, kind="stable")), ends)
+        return SortedRows(atoms.take(np.argsort(shard, kind="stable")), ends)
 
     def _spill_runs(self) -> None:
         """Append what is in memory to one file per shard."""

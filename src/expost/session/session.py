@@ -58,7 +58,7 @@ from expost.session.statistic_methods import StatisticMethods
 from expost.session.table_part import TablePart, column_part, time_windows
 from expost.stats import ReleaseCache
 from expost.stats.pick import PickPlan
-from expost.stats.price_forecast import forecast_bill
+from expost.stats.price_forecast import describe_guess, forecast_bill
 from expost.stats.query_terms import Column, read_list
 
 __all__ = ["Session"]
@@ -459,6 +459,7 @@ class Session(StatisticMethods, SqlMethods):
                 protected=self._protected,
                 notes=notes,
                 keep=keep,
+                has_changed=self.dataset.has_changed,
             )
         return release
 
@@ -625,7 +626,16 @@ class Session(StatisticMethods, SqlMethods):
                 found = forecast_bill(query.plan(self.dataset, PlanContext()), expect)
             likely = None if found is None else PureLoss(found) if climbs else plan.worst_case
         note, noise = self._account_note(plan.worst_case), getattr(plan, "comparison", "")
-        return PriceQuote(question, plan.worst_case, likely, above_cap=above, account_note=note, noise=noise)
+        supposed = "" if expect is None else describe_guess(plan, expect)
+        return PriceQuote(
+            question,
+            plan.worst_case,
+            likely,
+            above_cap=above,
+            account_note=note,
+            noise=noise,
+            supposed=supposed,
+        )
 
     @explain_arguments
     def price_curve(

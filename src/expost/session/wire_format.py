@@ -115,6 +115,7 @@ def encode_price(price: PriceQuote) -> dict[str, Any]:
         "account_note": price.account_note,
         "worst_case_text": str(price.worst_case),
         "margin": price.margin,
+        "supposed": price.supposed,
         "text": str(price),
     }
 
@@ -129,6 +130,7 @@ def decode_price(data: Mapping[str, Any]) -> PriceQuote:
         above_cap=data["above_cap"],
         account_note=data["account_note"],
         margin=data.get("margin", ""),
+        supposed=data.get("supposed", ""),
     )
 
 

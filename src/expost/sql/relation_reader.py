@@ -188,7 +188,6 @@ class RelationReader:
             self.source.refuse(
                 rest[0], "equal columns, or conditions about the joined table only, in a LEFT JOIN", do="Use WHERE"
             )
-        both = [*left.columns, *right.columns]
         rows = RowReader(self.source, right.facts, lambda node: find_column(self.source, tuple(right.columns), node))
         for condition in own:
             right = right.narrow(rows.read_condition(condition))
@@ -198,6 +197,9 @@ class RelationReader:
         for first, second, node in keys:
             name = names[second.name]
             if not is_plain(first.expression) or first.expression.name != name:  # type: ignore[attr-defined]
+                if how == "inner" and isinstance(node, exp.EQ) and unit not in (name, first.name):
+                    rest.append(node)  # a condition on the joined rows means the same
+                    continue
                 self.source.refuse(
                     node, "keys that have the same name in both tables", do="Rename the column of one file or table"
                 )
@@ -231,7 +233,6 @@ class RelationReader:
             rows = RowReader(self.source, joined.facts, lambda node: find_column(self.source, joined.columns, node))
             for condition in rest:
                 joined = joined.narrow(rows.read_condition(condition))
-        del both
         return joined
 
     def _split_on(

@@ -167,6 +167,12 @@ class RowReader:
         if isinstance(node, exp.IntDiv):
             self.source.refuse(node, "no whole division, which differs between dialects", do="Write FLOOR(a / b)")
         left, right = self.read(node.this), self.read(node.expression)
+        if isinstance(node, exp.Div | exp.Mod) and self.source.dialect != "spark" and self._may_be_zero(right):
+            self.source.refuse(
+                node.expression,
+                "a divisor that is never 0: what a division by 0 gives differs between dialects",
+                do="Write a / NULLIF(b, 0)",
+            )
         if isinstance(node, exp.Div):
             if node.args.get("typed") and self.facts.is_whole(left) and self.facts.is_whole(right):
                 self.source.refuse(
@@ -179,6 +185,17 @@ class RowReader:
             if self.facts.kind(side) is Kind.TIME:
                 self.source.refuse(node, "no arithmetic with times", do="Compare them, or take parts: YEAR(t)")
         return self._checked(node, Operation(_ARITHMETIC[type(node)], (left, right)))
+
+    def _may_be_zero(self, divisor: Expression) -> bool:
+        """Return whether a divisor can be zero, as far as public facts tell."""
+        if isinstance(divisor, Operation) and divisor.name == "CASE":
+            *branches, default = divisor.arguments
+            excluded = repr(Operation("=", (default, Literal(0))))
+            null_if = len(branches) == 2 and repr(branches[0]) == excluded
+            others = [each for each in branches[1::2] if not (isinstance(each, Literal) and each.value is None)]
+            return any(map(self._may_be_zero, others)) or (not null_if and self._may_be_zero(default))
+        limits = self.facts.limits(divisor)
+        return limits is None or limits[0] <= 0 <= limits[1]
 
     # Logic ---------------------------------------------------------------------------------------------------------
 

@@ -109,27 +109,35 @@ class StatementPart:
         query = replace(self, errors=()).query(confidence=Fraction(1, 2), by=by, epsilon=Fraction(1))
         return query.design(dataset).cache_key(dataset) if isinstance(query, GradualQuery) else None
 
-    def read(self, release: Release[Any], label: tuple[Any, ...]) -> tuple[dict[int, Shown], bool]:
-        """Return the numbers of one group, by the places of the aggregates, and whether the target was met."""
-        if isinstance(release, MatrixRelease):
-            assert release.interval is not None
-            value, low, high = (matrix[0, 1] for matrix in (release.value, *release.interval))
-            return {self.places[0]: Shown(float(value), float(low), float(high))}, release.receipt.outcome.met
+    def read(
+        self, release: Release[Any], labels: Sequence[tuple[Any, ...]]
+    ) -> dict[tuple[Any, ...], tuple[dict[int, Shown], bool]]:
+        """Return for each group its numbers, by the places of the aggregates, and whether the target was met."""
         if not isinstance(release, GroupRelease):
-            return self._read_single(release), release.receipt.outcome.met
-        found, reached = dict[int, Shown](), True
-        rows = _rows_by_label(release)
-        for place, name in zip(self.places, self.names, strict=True):
-            entry = (
-                (name,) if self.kind == "joint" else tuple(map(str, self.columns)) if self.kind == "covariance" else ()
-            )
-            row = rows[(*label, *entry)]
-            found[place] = _show(name, row.value, row.low, row.high)
-            reached &= row.met
-        return found, reached
+            return dict.fromkeys(labels, (self._read_single(release), release.receipt.outcome.met))
+        rows = {row.label if isinstance(row.label, tuple) else (row.label,): row for row in release.value.rows}
+        found = {}
+        for label in labels:
+            numbers, reached = dict[int, Shown](), True
+            for place, name in zip(self.places, self.names, strict=True):
+                row = rows[(*label, *self._entry(name))]
+                numbers[place] = _show(name, row.value, row.low, row.high)
+                reached &= row.met
+            found[label] = numbers, reached
+        return found
+
+    def _entry(self, name: str) -> tuple[str, ...]:
+        """Return what tells a statistic apart from the others of the same group in a release."""
+        if self.kind == "joint":
+            return (name,)
+        return tuple(map(str, self.columns)) if self.kind == "covariance" else ()
 
     def _read_single(self, release: Release[Any]) -> dict[int, Shown]:
         """Return the number of a release without groups, or both bounds."""
+        if isinstance(release, MatrixRelease):
+            assert release.interval is not None
+            value, least, most = (float(matrix[0, 1]) for matrix in (release.value, *release.interval))
+            return {self.places[0]: Shown(value, least, most)}
         if self.kind == "bounds":
             ends = release.value or (None, None)
             return {
@@ -137,11 +145,6 @@ class StatementPart:
             }
         low, high = (None, None) if release.interval is None else release.interval
         return {self.places[0]: _show(self.names[0], release.value, low, high)}
-
-
-def _rows_by_label(release: GroupRelease) -> dict[tuple[Any, ...], Any]:
-    """Return the groups of a release by labels that are tuples."""
-    return {row.label if isinstance(row.label, tuple) else (row.label,): row for row in release.value.rows}
 
 
 def _show(name: str, value: Any, low: Any, high: Any) -> Shown:

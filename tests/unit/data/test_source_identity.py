@@ -71,7 +71,10 @@ def test_an_engine_of_the_caller_is_known_by_its_columns() -> None:
         def batches(self, columns, *, rows_per_batch=1):
             raise AssertionError("an identity reads no rows of an engine that has no method for it")
 
-        def map(self, function, columns):
+        def reduce(self, function, merge, columns):
+            raise AssertionError
+
+        def by_unit(self, key, function, columns, **terms):
             raise AssertionError
 
     class Broken(ArrowEngine):

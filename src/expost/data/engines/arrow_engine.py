@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from expost.data.engines.engine import ROWS_PER_BATCH, Engine, batch_rows_for, run_parallel
 from expost.data.source_identity import SourceIdentity, identify_files
+from expost.data.source_version import Version, file_version
 
 __all__ = ["ArrowEngine"]
 
@@ -29,7 +30,7 @@ class ArrowEngine(Engine):
     def batches(self, columns: Sequence[str], *, rows_per_batch: int = ROWS_PER_BATCH) -> Iterator[pa.RecordBatch]:
         yield from self._table.select(list(columns)).to_batches(max_chunksize=rows_per_batch)
 
-    def map(self, function: Callable[[pa.RecordBatch], T], columns: Sequence[str]) -> Iterator[T]:
+    def scan(self, function: Callable[[pa.RecordBatch], T], columns: Sequence[str]) -> Iterator[T]:
         batches = self.batches(columns, rows_per_batch=batch_rows_for(len(columns)))
         # Threads are not worth starting for a small table.
         return run_parallel(function, batches, threads=1 if self._table.num_rows <= ROWS_PER_BATCH else None)
@@ -42,3 +43,6 @@ class ArrowEngine(Engine):
         if self._paths:
             return identify_files(self.schema, self._paths, read)
         return SourceIdentity.of_batches(self.schema, read)
+
+    def version(self) -> Version:
+        return file_version(self._paths) if self._paths else ()

@@ -7,13 +7,16 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
-from typing import Protocol, TypeVar
+from dataclasses import dataclass, replace
+from typing import Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
+from expost.data.bounding import Atoms
 from expost.data.canonical_cell import canonical_batch, canonical_schema
 from expost.data.source_identity import SourceIdentity
+from expost.data.source_version import Version
+from expost.data.unit_shard import MEMORY_LIMIT, Shards, show_progress
 
 __all__ = [
     "ROWS_PER_BATCH",
@@ -21,6 +24,7 @@ __all__ = [
     "Engine",
     "batch_rows_for",
     "count_workers",
+    "fold_results",
     "quote_name",
     "run_parallel",
 ]
@@ -35,13 +39,17 @@ _FEWEST_ROWS, _MOST_ROWS, _VALUES = 1 << 14, 1 << 16, 1 << 20
 
 
 class Engine(Protocol):
-    """Reads one table. Order, batches and threads are up to the engine and never change a total.
+    """Reads one table. Order, batches and threads are up to the engine and never change a result.
 
-    Everything that is computed from rows is a sum over batches of a pure function, so these three members suffice. A
-    subclass that defines ``schema`` and ``batches`` inherits a ``map`` that runs in a few threads. Refuse a source that
-    cannot be read with ``InvalidRequest`` in the constructor, where it costs nothing: an error while rows are read is
-    replaced by ``EngineFailed``, and the worst case stays charged.
+    Everything that is computed from rows is one of two operations. ``reduce`` merges the results of a pure function of
+    batches. ``by_unit`` brings the rows of each unit together first. A subclass that defines ``schema`` and ``batches``
+    inherits both, in a few threads of this process. Refuse a source that cannot be read with ``InvalidRequest`` in the
+    constructor, where it costs nothing: an error while rows are read is replaced by ``EngineFailed``, and the worst case
+    stays charged.
     """
+
+    distributed: bool = False
+    """Whether rows lie elsewhere: results should come here, and not the rows."""
 
     @property
     @abstractmethod
@@ -55,20 +63,76 @@ class Engine(Protocol):
 
         A batch has the named columns in this order, with the types of ``schema``; cells that do not fit are null. Without
         columns, batches may have any columns, but must still have the right numbers of rows. Every pass reads the same
-        rows. Passes of several threads may overlap, and a caller may stop before the last batch.
+        rows. Passes of several threads may overlap, and a caller may stop before the last batch. All rows come to this
+        process, so queries and models call ``reduce`` and ``by_unit`` instead.
         """
         ...
 
-    def map(self, function: Callable[[pa.RecordBatch], T], columns: Sequence[str]) -> Iterator[T]:
-        """Yield ``function`` of every batch, each batch once, in any order. The function is pure and may run anywhere.
+    def reduce(self, function: Callable[[pa.RecordBatch], T], merge: Callable[[T, T], T], columns: Sequence[str]) -> T:
+        """Return the merged results of ``function`` of all batches; of one batch without rows if there are none.
 
-        Texts may be dictionary encoded, whatever the schema says: functions decode them.
+        Both functions are pure and may be pickled and run anywhere, several times. ``merge`` is associative and
+        commutative in every bit, and the result must not depend on where batches end. Texts may be dictionary encoded,
+        whatever the schema says: functions decode them.
+        """
+        with show_progress() as tick:
+            return fold_results(
+                merge, self.scan(function, columns), otherwise=lambda: function(self._empty_batch(columns)), tick=tick
+            )
+
+    def by_unit(
+        self,
+        key: Callable[[pa.RecordBatch], Atoms],
+        function: Callable[[Atoms], T],
+        columns: Sequence[str],
+        *,
+        merge: Callable[[T, T], T],
+        secret: bytes,
+        memory_limit: int = MEMORY_LIMIT,
+    ) -> T:
+        """Return the merged results of ``function`` of parts of the rows. Each part has all rows of its units.
+
+        ``key`` reduces a batch to the words that name each row's unit, and what else the function needs. ``secret``
+        decides which units are in one part, so that nobody can choose ids that make one part long. Beyond
+        ``memory_limit`` bytes, rows wait in temporary files. The functions are as for ``reduce``.
+        """
+        with Shards(key=int.from_bytes(secret[:8], "little"), memory_limit=memory_limit) as shards:
+            with show_progress() as tick:
+                for part in self.scan(_Chained(key, shards.prepare), columns):
+                    shards.store(part)
+                    tick()
+            results = run_parallel(function, shards, threads=shards.threads)
+            return fold_results(merge, results, otherwise=lambda: function(key(self._empty_batch(columns))))
+
+    def scan(self, function: Callable[[pa.RecordBatch], T], columns: Sequence[str]) -> Iterator[T]:
+        """Yield ``function`` of every batch, each batch once, in any order, in threads of this process.
+
+        Engines in this process override it where they can read in parallel; nothing else calls it.
         """
         return run_parallel(function, self.batches(columns, rows_per_batch=batch_rows_for(len(columns))))
 
     def identity(self) -> SourceIdentity:
         """Return what a ledger recognises the source by: its columns, unless the engine knows more. It is cheap."""
         return SourceIdentity.of_schema(self.schema)
+
+    def version(self) -> Version:
+        """Return what differs after the source was changed, read without reading its rows; empty if unknown."""
+        return ()
+
+    def _empty_batch(self, columns: Sequence[str]) -> pa.RecordBatch:
+        """Return a batch of the named columns without rows."""
+        return pa.RecordBatch.from_pylist([], schema=pa.schema([self.schema.field(name) for name in columns]))
+
+
+@dataclass(frozen=True)
+class _Chained(Generic[S, T]):
+    """Two functions one after the other. Unlike a lambda it can be pickled."""
+
+    first: Callable[[pa.RecordBatch], S]
+    then: Callable[[S], T]
+
+    def __call__(self, batch: pa.RecordBatch) -> T:
+        return self.then(self.first(batch))
 
 
 class CanonicalEngine(Engine):
@@ -99,9 +163,29 @@ class CanonicalEngine(Engine):
         for batch in self._engine.batches(columns, rows_per_batch=rows_per_batch):
             yield canonical_batch(batch)
 
-    def map(self, function: Callable[[pa.RecordBatch], T], columns: Sequence[str]) -> Iterator[T]:
-        # Functions read columns by ``decode_column``, and those that group by texts profit from dictionaries.
-        return self._engine.map(lambda batch: function(canonical_batch(batch, decode=False)), columns)
+    @property
+    def distributed(self) -> bool:  # type: ignore[override]
+        """Whether rows lie elsewhere."""
+        return self._engine.distributed
+
+    def reduce(self, function: Callable[[pa.RecordBatch], T], merge: Callable[[T, T], T], columns: Sequence[str]) -> T:
+        return self._engine.reduce(_Chained(_make_canonical, function), merge, columns)
+
+    def by_unit(
+        self,
+        key: Callable[[pa.RecordBatch], Atoms],
+        function: Callable[[Atoms], T],
+        columns: Sequence[str],
+        *,
+        merge: Callable[[T, T], T],
+        secret: bytes,
+        memory_limit: int = MEMORY_LIMIT,
+    ) -> T:
+        canonical = _Chained(_make_canonical, key)
+        return self._engine.by_unit(canonical, function, columns, merge=merge, secret=secret, memory_limit=memory_limit)
+
+    def scan(self, function: Callable[[pa.RecordBatch], T], columns: Sequence[str]) -> Iterator[T]:
+        return self._engine.scan(_Chained(_make_canonical, function), columns)
 
     def identity(self) -> SourceIdentity:
         plain = SourceIdentity.of_schema(self._schema)
@@ -112,6 +196,36 @@ class CanonicalEngine(Engine):
             )
         except Exception:  # the message of another library may repeat a cell
             return plain
+
+    def version(self) -> Version:
+        try:
+            return self._engine.version() if hasattr(self._engine, "version") else ()
+        except Exception:  # the message of another library may repeat a cell
+            return ("unreadable",)
+
+
+def _make_canonical(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Make cells canonical. Functions decode texts themselves, and those that group by texts profit from dictionaries."""
+    return canonical_batch(batch, decode=False)
+
+
+def fold_results(
+    merge: Callable[[T, T], T],
+    results: Iterable[T],
+    *,
+    otherwise: Callable[[], T],
+    tick: Callable[[], None] = lambda: None,
+) -> T:
+    """Merge results as they come and call ``tick`` after each; return ``otherwise()`` if there are none.
+
+    >>> fold_results(max, [2, 3, 1], otherwise=int)
+    3
+    """
+    merged: list[T] = []
+    for result in results:
+        merged = [merge(merged[0], result)] if merged else [result]
+        tick()
+    return merged[0] if merged else otherwise()
 
 
 def batch_rows_for(columns: int) -> int:

@@ -13,6 +13,7 @@ from expost.core import InvalidRequest
 from expost.data.canonical_cell import Kind
 from expost.data.engines.engine import ROWS_PER_BATCH, Engine, batch_rows_for, run_parallel
 from expost.data.source_identity import SourceIdentity, identify_files
+from expost.data.source_version import Version, file_version
 
 __all__ = ["ParquetEngine"]
 
@@ -46,7 +47,7 @@ class ParquetEngine(Engine):
             with pq.ParquetFile(path, pre_buffer=False) as file:
                 yield from file.iter_batches(batch_size=rows_per_batch, columns=list(columns))
 
-    def map(self, function: Callable[[pa.RecordBatch], T], columns: Sequence[str]) -> Iterator[T]:
+    def scan(self, function: Callable[[pa.RecordBatch], T], columns: Sequence[str]) -> Iterator[T]:
         def run_group(part: tuple[Path, pq.FileMetaData, int]) -> list[T]:
             # One thread and one file handle per row group: speed grows with the threads, memory with a group.
             path, metadata, group = part
@@ -82,3 +83,6 @@ class ParquetEngine(Engine):
                     yield from file.iter_batches(batch_size=rows, use_threads=False)
 
         return identify_files(self._schema, self._paths, read)
+
+    def version(self) -> Version:
+        return file_version(self._paths)

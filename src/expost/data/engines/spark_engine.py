@@ -1,55 +1,90 @@
-"""The engine of Spark data frames: functions run on the executors, and only their results come back."""
+"""The engine of Spark data frames: functions run on the executors, and only merged results come back."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib
-import io
 import logging
-import pickle
+import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from expost.data.bounding import Atoms
 from expost.data.engines.engine import ROWS_PER_BATCH, Engine, batch_rows_for
+from expost.data.engines.spark_task import FoldRows, FoldUnits, MergeResults, Result, SplitUnits, copy_batches
 from expost.data.source_identity import SourceIdentity, identify_addresses
+from expost.data.unit_shard import MEMORY_LIMIT
 
 __all__ = ["SparkEngine"]
 
 T = TypeVar("T")
 
-_RESULT = "result binary"
+_ROW = "part int, tasks int, homes binary, result binary"
+_FEW_TASKS = 32  # results that one task merges
+_FAN_IN = 16  # results that one task merges if there are more
 
 
 class SparkEngine(Engine):
     """Runs functions over the batches of a Spark data frame, on the executors.
 
+    Each pass is one query. Every task merges its results into one, and a tree of tasks merges those, so that one result
+    comes back whatever the number of rows. To bound contributions, rows are reduced to integers where they lie, and
+    shuffled by a keyed hash of their unit. Functions, models and secrets reach the executors by a broadcast variable
+    (as a file of the session with Spark Connect), not in the query plan.
+
     The frame is computed again for every pass, so it must give the same rows each time: read a table that does not
-    change, or persist the frame. This package must be installed on the executors too. Results come back one partition
-    at a time.
+    change, or persist the frame, which also saves the time. This package must be installed on the executors too.
 
     Use ``Dataset(spark.read.parquet("flights"))``, which picks the engine.
     """
 
+    distributed = True
+
     def __init__(self, frame: Any) -> None:
         self._frame = frame
         self._schema = frame.limit(0).toArrow().schema.remove_metadata()
+        self._tasks = _FEW_TASKS + 1  # unknown before the first pass
 
     @property
     def schema(self) -> pa.Schema:
         return self._schema
 
     def batches(self, columns: Sequence[str], *, rows_per_batch: int = ROWS_PER_BATCH) -> Iterator[pa.RecordBatch]:
-        for part in self._run_on_executors(_batch_to_bytes, columns, rows_per_batch):
-            with pa.ipc.open_stream(part) as reader:
-                yield from reader
+        with _silence_logs(self._frame):
+            parts = self._select(columns).mapInArrow(copy_batches, "result binary")
+            for row in parts.toLocalIterator(prefetchPartitions=True):
+                with pa.ipc.open_stream(bytes(row["result"])) as reader:
+                    for batch in reader:
+                        yield from pa.Table.from_batches([batch]).to_batches(max_chunksize=rows_per_batch)
 
-    def map(self, function: Callable[[pa.RecordBatch], T], columns: Sequence[str]) -> Iterator[T]:
-        rows = batch_rows_for(len(columns))
-        for part in self._run_on_executors(lambda batch: pickle.dumps(function(batch)), columns, rows):
-            yield pickle.loads(part)  # written by our own function, on our own executors
+    def reduce(self, function: Callable[[pa.RecordBatch], T], merge: Callable[[T, T], T], columns: Sequence[str]) -> T:
+        with _silence_logs(self._frame), _Program(self._frame, (function, merge)) as program:
+            fold = FoldRows(program.address, batch_rows_for(len(columns)))
+            found = self._merge(self._select(columns).mapInArrow(fold, _ROW), MergeResults(program.address))
+        return function(self._empty_batch(columns)) if found is None else found.read()
+
+    def by_unit(
+        self,
+        key: Callable[[pa.RecordBatch], Atoms],
+        function: Callable[[Atoms], T],
+        columns: Sequence[str],
+        *,
+        merge: Callable[[T, T], T],
+        secret: bytes,
+        memory_limit: int = MEMORY_LIMIT,
+    ) -> T:
+        with _silence_logs(self._frame), _Program(self._frame, (function, merge, key, secret)) as program:
+            split = SplitUnits(program.address, batch_rows_for(len(columns)))
+            # Without a number of partitions, adaptive execution may join small ones; it never divides one.
+            apart = self._select(columns).mapInArrow(split, _ROW).repartition("part")
+            folded = apart.mapInArrow(FoldUnits(program.address, memory_limit), _ROW)
+            found = self._merge(folded, MergeResults(program.address))
+        return function(key(self._empty_batch(columns))) if found is None else found.read()
 
     def identity(self) -> SourceIdentity:
         try:
@@ -58,23 +93,57 @@ class SparkEngine(Engine):
             files = []
         return identify_addresses(self._schema, files)
 
-    def _run_on_executors(
-        self, function: Callable[[pa.RecordBatch], bytes], columns: Sequence[str], rows: int
-    ) -> Iterator[bytes]:
-        """Yield ``function`` of every batch of at most ``rows`` rows."""
-
-        def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                for start in range(0, batch.num_rows, rows):
-                    result = function(batch.slice(start, rows))
-                    yield pa.record_batch({"result": pa.array([result], pa.binary())})
-
-        # A frame without columns has batches without rows: always read at least one column.
+    def _select(self, columns: Sequence[str]) -> Any:
+        """Return the frame's columns. One without columns has batches without rows, so at least one is read."""
         names = columns or self._schema.names[:1]
-        chosen = self._frame.select(*("`" + column.replace("`", "``") + "`" for column in names))
-        with _silence_logs(self._frame):
-            for row in chosen.mapInArrow(run, _RESULT).toLocalIterator(prefetchPartitions=True):
-                yield bytes(row["result"])
+        return self._frame.select(*("`" + column.replace("`", "``") + "`" for column in names))
+
+    def _merge(self, results: Any, merge: MergeResults) -> Result | None:
+        """Merge the results of all tasks in a tree, and return the only one that is left; None if there were no rows."""
+        if self._tasks > _FEW_TASKS:
+            # Without a number of partitions, adaptive execution joins those of small results.
+            groups = results.selectExpr(f"part div {_FAN_IN} as part", "tasks", "homes", "result")
+            results = groups.repartition("part").mapInArrow(merge, _ROW)
+        rows = results.repartition(1).mapInArrow(merge, _ROW).collect()
+        if not rows:
+            return None
+        self._tasks = int(rows[0]["tasks"])
+        return Result.of(rows[0].asDict())
+
+
+class _Program:
+    """Functions that executors run, with what they know: broadcast while a query runs, and deleted after it."""
+
+    def __init__(self, frame: Any, functions: tuple[Any, ...]) -> None:
+        self._session = frame.sparkSession
+        # Functions of the caller, such as the classes of a notebook, need not be importable on the executors.
+        self._content = importlib.import_module("pyspark.cloudpickle").dumps(functions)
+        self._variable: Any = None
+        self.address: Any = None
+
+    def __enter__(self) -> _Program:
+        context = _find_context(self._session)
+        if context is not None:
+            self._variable = self.address = context.broadcast(self._content)
+            return self
+        with tempfile.TemporaryDirectory(prefix="expost-") as folder:
+            path = Path(folder) / f"expost-{uuid.uuid4().hex}"
+            path.write_bytes(self._content)
+            self._session.addArtifact(str(path), file=True)
+            self.address = path.name
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        if self._variable is not None:
+            self._variable.destroy()
+
+
+def _find_context(session: Any) -> Any:
+    """Return the context of a session in this process, None for a remote one."""
+    try:
+        return session.sparkContext
+    except Exception:  # a remote session refuses
+        return None
 
 
 @contextlib.contextmanager
@@ -147,11 +216,3 @@ def _set_levels(log4j: Any, levels: dict[str, Any] | None) -> dict[str, Any]:
             logger.setLevel(level)
     context.updateLoggers()
     return before
-
-
-def _batch_to_bytes(batch: pa.RecordBatch) -> bytes:
-    """Serialize a batch as an Arrow stream."""
-    sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return sink.getvalue()

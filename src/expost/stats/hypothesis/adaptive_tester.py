@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from expost.answer import noted_receipt
+from expost.answer import check_unchanged, noted_receipt
 from expost.core import (
     Adjacency,
     BudgetExceeded,
@@ -22,6 +22,7 @@ from expost.core import (
     Receipt,
     Release,
     SingleOwner,
+    TableChanged,
     Unit,
     explain_arguments,
     share_parameters,
@@ -254,6 +255,7 @@ class AdaptiveTester(SingleOwner):
             "parts": parts,
         }
         given = {name: value for name, value in terms.items() if value is not None}
+        check_unchanged(self._dataset.has_changed)
         plan = build_named_query(test, subject, given | {"epsilon": price}).plan(self._dataset)
         with self._draw_alone():  # one test after the other: each level follows from what was shown before
             return self._run_plan(plan, price)
@@ -266,6 +268,8 @@ class AdaptiveTester(SingleOwner):
         # Counted before it runs: a test that fails half-way has still read the sample.
         self._done, self._spent = self._done + 1, self._spent + price
         release = _run_quietly(lambda: plan.climb(plan.measure(self._dataset), self._bits), plan.question)
+        if self._dataset.has_changed():
+            raise TableChanged
         release = replace(release, receipt=replace(release.receipt, simulation=self._simulation))
         if self._ledger is not None and hold is not None:
             release = replace(release, receipt=noted_receipt(hold, release.receipt))
