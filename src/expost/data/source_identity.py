@@ -26,6 +26,7 @@ __all__ = [
     "identify_files",
     "identify_query",
     "name_place",
+    "public_address",
     "sample_file",
     "sample_rows",
 ]
@@ -147,8 +148,27 @@ def name_place(source: Any) -> str | None:
     """
     if not isinstance(source, str | os.PathLike):
         return None
+    if isinstance(source, str) and "://" in source:
+        return public_address(source)
     path = os.path.abspath(source)
     return _write_path("glob" if glob.has_magic(path) and not os.path.exists(path) else "file", path)
+
+
+def public_address(text: str) -> str:
+    """Return an address without user, password and options, or a local path as a place.
+
+    >>> public_address("s3://key:secret@bucket/flights/?region=eu"), public_address("file:///data/flights")
+    ('s3://bucket/flights', 'file:/data/flights')
+    """
+    if "://" not in text:
+        return _write_path("file", os.path.abspath(text))
+    parts = urlsplit(text)
+    path = parts.path.rstrip("/")
+    return (
+        f"file:{unquote(path)}"
+        if parts.scheme == "file"
+        else f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{path}"
+    )
 
 
 def identify_files(

@@ -1,0 +1,73 @@
+"""Tables in an object store, read from a local server that speaks the protocol of S3."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.fs
+import pyarrow.parquet as pq
+import pytest
+
+from expost import Dataset, InvalidRequest, Session, epsilon
+from expost.core import unseal
+from expost.data.sealed_form import CountForm
+
+ROWS = 3000
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[tuple[pyarrow.fs.FileSystem, str]]:
+    """Start a server with a bucket. Yield its file system and the options of an address."""
+    server_module = pytest.importorskip("moto.server", reason="moto is not installed")
+    server = server_module.ThreadedMotoServer(port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    options = f"region=us-east-1&scheme=http&endpoint_override={host}:{port}&allow_bucket_creation=true"
+    store = pyarrow.fs.S3FileSystem(
+        access_key="key",
+        secret_key="secret",
+        region="us-east-1",
+        scheme="http",
+        endpoint_override=f"{host}:{port}",
+        allow_bucket_creation=True,
+    )
+    store.create_dir("flights")
+    yield store, options
+    server.stop()
+
+
+def write_days(store: pyarrow.fs.FileSystem, days: range) -> None:
+    for day in days:
+        table = pa.table({"x": np.arange(ROWS / 3) % 10})
+        pq.write_table(table, f"flights/visits/day={day}/part.parquet", filesystem=store)
+    with store.open_output_stream("flights/visits/_SUCCESS"):
+        pass
+
+
+def count(dataset: Dataset) -> int:
+    return int(unseal(dataset.measure_total(CountForm(), dataset.tally(), secret=b"secret key of 16"))[0])
+
+
+def test_a_folder_in_s3(bucket: tuple[pyarrow.fs.FileSystem, str]) -> None:
+    store, options = bucket
+    write_days(store, range(1, 4))
+    address = f"s3://key:secret@flights/visits?{options}"
+    dataset = Dataset(address, bounds={"day": (1, 31), "x": (0, 10)})
+    assert count(dataset) == ROWS and dataset.name == "visits"
+    assert count(dataset.where("day = 2")) == ROWS // 3
+    found = dataset.source_identity()
+    assert found.places[0] == "s3://flights/visits" and "secret" not in repr(found) + dataset.identity
+    session = Session(dataset, epsilon(5))
+    session.count(within=100)
+    write_days(store, range(4, 5))
+    with pytest.raises(InvalidRequest, match="changed after it was opened"):
+        session.count(within=50)
+    assert count(Dataset(address)) == ROWS * 4 // 3
+
+
+def test_what_is_not_there_is_refused_without_the_password(bucket: tuple[pyarrow.fs.FileSystem, str]) -> None:
+    with pytest.raises(InvalidRequest) as error:
+        Dataset(f"s3://key:secret@flights/nothing?{bucket[1]}")
+    assert "secret" not in str(error.value)
