@@ -1,7 +1,9 @@
 """Settings of the documentation site; builds without network."""
 
 import re
+import shutil
 import sys
+from importlib.metadata import distribution
 from pathlib import Path
 
 from expost import __version__
@@ -14,7 +16,7 @@ import reference_pages
 project = "expost"
 release = __version__
 author = "the expost authors"
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 napoleon_google_docstring = False
 napoleon_use_rtype = False
 html_theme = "furo"
@@ -23,6 +25,9 @@ html_show_copyright = False
 html_static_path = ["_static"]
 html_css_files = ["expost.css"]
 exclude_patterns = ["_build", "notebooks/*.ipynb"]
+# Formulas are drawn by a script that the site brings along. It has its fonts inside, so nothing is fetched.
+mathjax_path = "mathjax.js"
+mathjax3_config = {"options": {"enableMenu": False}, "svg": {"fontCache": "global"}}
 myst_heading_anchors = 3
 myst_enable_extensions = ["dollarmath", "amsmath"]
 autodoc_member_order = "bysource"
@@ -66,6 +71,12 @@ def leave_out_foreign(app, what, name, thing, skip, options):
     return True if str(getattr(thing, "__module__", "")).startswith("matplotlib") else None
 
 
+def copy_mathjax(app):
+    """Copy the script that draws formulas into the static files."""
+    static = Path(str(distribution("sphinx-mathjax-offline").locate_file("sphinx-mathjax-offline/static/mathjax")))
+    shutil.copyfile(static / "tex-svg-full.js", Path(app.srcdir) / "_static" / "mathjax.js")
+
+
 def write_pages(app):
     """What is made of the package as it is at build time."""
     reference_pages.write_pages(Path(app.srcdir) / "reference")
@@ -75,6 +86,7 @@ def write_pages(app):
 def setup(app):
     """Make the reference from the packages, and the notebook pages from a run."""
     app.add_config_value("execute_notebooks", default=True, rebuild="env", types=[bool])
+    app.connect("builder-inited", copy_mathjax)
     app.connect("builder-inited", write_pages)
     app.connect("autodoc-skip-member", leave_out_foreign)
     app.connect("autodoc-process-docstring", list_promises)

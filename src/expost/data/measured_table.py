@@ -274,6 +274,11 @@ class MeasuredTable:
         """Find the values of a column that occur. SECRET: a key may be released only after thresholding."""
         return find_keys(self._engine, replace(tally, key=secret), column)
 
+    @property
+    def distributed(self) -> bool:
+        """True if rows lie on other machines, so that functions go there and rows do not come here."""
+        return self._engine.distributed
+
     def reduce(self, function: Callable[[pa.RecordBatch], T], merge: Callable[[T, T], T], columns: Sequence[str]) -> T:
         """Merge the results of a pure function of batches of the rows that pass the filter, where the rows are. SECRET.
 

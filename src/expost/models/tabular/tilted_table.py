@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from expost.core import Adjacency, InvalidRequest, Norm, SingleOwner, Unit
-from expost.data.row_source import CHUNK_ROWS
+from expost.data.row_source import CHUNK_ROWS, ChunkFunction
 from expost.data.unit_ball import GRID_BITS, UnitBall, UnitRows
 from expost.models.linear.fit_neighbours import FitNeighbours
 from expost.models.linear.row_loss import LogisticLoss, RowLoss, TruncatedSquare
@@ -24,6 +24,7 @@ from expost.noise import BitSource
 
 __all__ = ["USUAL_CURVATURE", "EncodedBall", "EncodedRows", "KeptRows", "TiltedTable"]
 
+T = TypeVar("T")
 Floats = NDArray[np.float64]
 Chunk = tuple[Floats, Floats, Floats | None]
 
@@ -83,6 +84,9 @@ class EncodedRows(UnitRows):
     ) -> None:
         self.rows, self.ball = units, EncodedBall.of(shape)
         self._blocks, self._shape, self._profile, self._classes = blocks, shape, profile, classes
+
+    def reduce(self, function: ChunkFunction[T], merge: Callable[[T, T], T]) -> T:
+        return function(self.weighted_chunks())
 
     def weighted_chunks(self) -> Iterator[Chunk]:
         """Yield all rows in grid units, with targets and weights."""
