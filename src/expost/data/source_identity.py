@@ -27,6 +27,7 @@ __all__ = [
     "identify_query",
     "name_place",
     "public_address",
+    "query_files",
     "sample_file",
     "sample_rows",
 ]
@@ -219,16 +220,29 @@ def identify_query(schema: pa.Schema, sql: str, *, generated: bool = False) -> S
     -------
     SourceIdentity
     """
-    # Every second piece between quotes is a literal or a quoted name.
-    words = {word for quote in "'\"" for word in sql.split(quote)[1::2] if _FILE.search(word) and "\x00" not in word}
-    paths = sorted({found for word in words for found in glob.glob(word) if os.path.isfile(found)})
-    found = replace(identify_files(schema, paths), samples=())  # a query may read a small part of a file
+    words = _quoted_paths(sql)
+    found = replace(identify_files(schema, query_files(sql)), samples=())  # a query may read a small part of a file
     patterns = [name_place(word) for word in sorted(words) if glob.has_magic(word) and glob.glob(word)]
     for pattern in patterns:
         found = found.at(pattern)
     plain = _GENERATED.sub("", sql) if generated else sql
     text = repr(("query", " ".join(plain.split()), found.columns)).encode("utf-8", "surrogatepass")
     return replace(found, samples=(hashlib.sha256(text).digest(),))
+
+
+def query_files(sql: str) -> list[str]:
+    """Return the files that a query names, in order.
+
+    >>> query_files("select * from 'gone.parquet'")
+    []
+    """
+    return sorted({found for word in _quoted_paths(sql) for found in glob.glob(word) if os.path.isfile(found)})
+
+
+def _quoted_paths(sql: str) -> set[str]:
+    """Return the quoted words of a query that look like paths."""
+    # Every second piece between quotes is a literal or a quoted name.
+    return {word for quote in "'\"" for word in sql.split(quote)[1::2] if _FILE.search(word) and "\x00" not in word}
 
 
 def identify_addresses(schema: pa.Schema, addresses: Iterable[str]) -> SourceIdentity:
