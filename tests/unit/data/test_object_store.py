@@ -1,7 +1,14 @@
-"""Tables in an object store, read from a local server that speaks the protocol of S3."""
+"""Tables in an object store, read from a local server that speaks the protocol of S3.
+
+The server is moto, a program of its own: ``moto_server`` in the path, from any environment.
+"""
 
 from __future__ import annotations
 
+import shutil
+import socket
+import subprocess
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -17,25 +24,42 @@ from expost.data.sealed_form import CountForm
 ROWS = 3000
 
 
+def find_port() -> int:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        return int(server.getsockname()[1])
+
+
+def wait_for(port: int) -> None:
+    for _ in range(600):
+        with socket.socket() as client:
+            if client.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.1)
+    raise TimeoutError("the server does not listen")
+
+
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[tuple[pyarrow.fs.FileSystem, str]]:
     """Start a server with a bucket. Yield its file system and the options of an address."""
-    server_module = pytest.importorskip("moto.server", reason="moto is not installed")
-    server = server_module.ThreadedMotoServer(port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    options = f"region=us-east-1&scheme=http&endpoint_override={host}:{port}&allow_bucket_creation=true"
-    store = pyarrow.fs.S3FileSystem(
-        access_key="key",
-        secret_key="secret",
-        region="us-east-1",
-        scheme="http",
-        endpoint_override=f"{host}:{port}",
-        allow_bucket_creation=True,
+    program = shutil.which("moto_server")
+    if program is None:
+        pytest.skip("moto_server is not in PATH")
+    port = find_port()
+    server = subprocess.Popen(
+        [program, "-H", "127.0.0.1", "-p", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    store.create_dir("flights")
-    yield store, options
-    server.stop()
+    try:
+        wait_for(port)
+        where = {"region": "us-east-1", "scheme": "http", "endpoint_override": f"127.0.0.1:{port}"}
+        store = pyarrow.fs.S3FileSystem(
+            access_key="key", secret_key="secret", allow_bucket_creation=True, background_writes=False, **where
+        )
+        store.create_dir("flights")
+        yield store, "&".join(f"{name}={value}" for name, value in where.items())
+    finally:
+        server.terminate()
+        server.wait()
 
 
 def write_days(store: pyarrow.fs.FileSystem, days: range) -> None:
