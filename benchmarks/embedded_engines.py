@@ -14,6 +14,7 @@ nothing and adds no noise.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -87,7 +88,8 @@ def fit_model(path: Path, rows: int, features: int, groups: int, *, ridge: bool)
         else expost.LogisticRegression(excess_risk=0.05, classes=[0, 1], **terms)
     )
     names = [f"x{place}" for place in range(features)]
-    expost.Session(dataset, expost.epsilon(100)).fit(model, features=names, target="y" if ridge else "z")
+    with contextlib.suppress(expost.TargetNotMet):  # few rows do not reach the accuracy; the passes are the same
+        expost.Session(dataset, expost.epsilon(100)).fit(model, features=names, target="y" if ridge else "z")
     return counted
 
 
