@@ -168,11 +168,15 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         # Imported here: it takes longer than the rest of this module.
         return importlib.import_module("importlib.metadata").version(__name__)
+    if name in _PACKAGES:  # messages name classes such as expost.stats.Count
+        return importlib.import_module(f"{__name__}.{name}")
     if name in _HOME:
         value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
         globals()[name] = value
         return value
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise AttributeError(
+        f"module {__name__!r} has no attribute {name!r}", name=name, obj=importlib.import_module(__name__)
+    )
 
 
 def __dir__() -> list[str]:

@@ -3,100 +3,19 @@
 ``EXPOST_LONG=1`` kills it a thousand times instead of a few.
 """
 
-import json
 import os
-import signal
-import socket
-import subprocess
-import sys
-import threading
 import time
-from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
-import httpx2
 import pytest
 from tests.served import write_people
+from tests.served_process import ServerProcess, ask_through, check_books, free_port
 
-from expost.ledger import new_key, open_ledger
+from expost.ledger import new_key
 from expost.service import Curator, Role, ServiceSettings
 
-KILLS = 1000 if os.environ.get("EXPOST_LONG") else 4
+KILLS = int(os.environ.get("EXPOST_KILLS", "1000" if os.environ.get("EXPOST_LONG") else "4"))
 ASKERS = 4
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-class Server:
-    """The command ``expost serve`` in a process that can be killed."""
-
-    def __init__(self, settings: Path, port: int) -> None:
-        self._settings, self.port = settings, port
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        code = "import sys; from expost.cli import main; sys.argv[0] = 'expost'; main()"
-        command = [sys.executable, "-c", code, "serve", str(self._settings), "--port", str(self.port)]
-        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        for _ in range(600):
-            try:
-                if httpx2.get(f"http://127.0.0.1:{self.port}/ready", timeout=5).status_code == 200:
-                    return
-            except httpx2.TransportError:
-                time.sleep(0.05)
-        raise AssertionError("the service did not start")
-
-    def kill(self) -> None:
-        assert self._process is not None
-        self._process.send_signal(signal.SIGKILL)
-        self._process.wait()
-
-
-class Asker(threading.Thread):
-    """Asks one question after another; if the connection breaks, the same one again under the same key."""
-
-    def __init__(self, number: int, port: int, token: str, stop: threading.Event) -> None:
-        super().__init__(daemon=True)
-        self._number, self._port, self._token, self._stop_asking = number, port, token, stop
-        self.answers: dict[str, list[dict[str, Any]]] = {}
-
-    def run(self) -> None:
-        asked = 0
-        while not self._stop_asking.is_set():
-            key = f"{self._number}-{asked}"
-            # Picks and gradual releases; each question once, so that none is free because it was asked before.
-            body = {"statistic": "count", "arguments": {"epsilon": 0.01, "where": f"age > {asked % 70}"}}
-            if asked % 3 == 1:
-                body = {"statistic": "median", "arguments": {"column": "age", "epsilon": 0.01}}
-            found = self._ask(key, body)
-            if found is not None:
-                self.answers.setdefault(key, []).append(found)
-                if asked % 4 == 0:
-                    again = self._ask(key, body)
-                    if again is not None:
-                        self.answers[key].append(again)
-                asked += 1
-
-    def _ask(self, key: str, body: dict[str, Any]) -> dict[str, Any] | None:
-        headers = {"authorization": f"Bearer {self._token}", "idempotency-key": key}
-        try:
-            response = httpx2.post(
-                f"http://127.0.0.1:{self._port}/v1/datasets/people/ask", json=body, headers=headers, timeout=60
-            )
-            found = response.json()
-            while found.get("state") == "running":
-                address = f"http://127.0.0.1:{self._port}/v1/jobs/{found['job']}?wait=5"
-                found = httpx2.get(address, headers={"authorization": headers["authorization"]}, timeout=60).json()
-        except (httpx2.TransportError, json.JSONDecodeError):
-            time.sleep(0.02)
-            return None
-        result: dict[str, Any] = found.get("result", found)
-        return result
 
 
 @pytest.mark.slow
@@ -111,39 +30,13 @@ def test_a_killed_service_loses_overspends_and_repeats_nothing(tmp_path: Path, m
     curator = Curator(settings)
     secret = curator.create_token(role=Role.ANALYST, subject="ann", dataset="people", budget=900.0)
     curator.close()
-    server, stop = Server(path, free_port()), threading.Event()
-    server.start()
-    askers = [Asker(number, server.port, secret.text, stop) for number in range(ASKERS)]
-    for asker in askers:
-        asker.start()
-    for number in range(KILLS):
-        time.sleep(0.3 + (number * 0.37) % 0.7)
-        server.kill()
-        server.start()
-    time.sleep(1.0)
-    stop.set()
-    for asker in askers:
-        asker.join(90)
-    server.kill()
+    server = ServerProcess(path, free_port())
 
-    curator = Curator(settings, clock=lambda: time.time() + 3600)
-    curator.recover_all()
-    curator.close()
-    answers = {key: found for asker in askers for key, found in asker.answers.items()}
-    given = [one for found in answers.values() for one in found if "release" in one]
-    with open_ledger(settings.ledger) as ledger:
-        report, spent = ledger.verify(), ledger.spent("dataset:people").amounts()["epsilon"]
-        held = sum((hold.worst_case.amounts()["epsilon"] for hold in ledger.open_holds()), Fraction(0))
-        settled = {each.id: each.receipt for each in ledger.history("dataset:people") if each.receipt is not None}
-        assert ledger.spent("analyst:ann/people").amounts()["epsilon"] == spent
-    assert report is not None
-    assert len(given) > KILLS
-    for key, found in answers.items():
-        texts = {json.dumps(one.get("release"), sort_keys=True) for one in found if "release" in one}
-        assert len(texts) <= 1, key  # the same key is the same answer
-    entries = {one["release"]["receipt"]["of"]["ledger_entry"] for one in given}
-    answered = [key for key, found in answers.items() if any("release" in one for one in found)]
-    assert len(entries) == len(answered)  # different keys are different entries
-    assert entries <= {receipt.ledger_entry or entry for entry, receipt in settled.items()}
-    # Every answer that left is in the ledger, and the ledger has charged exactly its receipts and open holds.
-    assert spent == sum((receipt.bill.amounts()["epsilon"] for receipt in settled.values()), Fraction(0)) + held
+    def kill_often() -> None:
+        for number in range(KILLS):
+            time.sleep(0.3 + (number * 0.37) % 0.7)
+            server.kill()
+            server.start()
+        time.sleep(1.0)
+
+    check_books(settings, ask_through(server, secret.text, askers=ASKERS, disturb=kill_often), least=KILLS)

@@ -4,6 +4,7 @@ Needs Chromium (Debian: apt-get install chromium). ``EXPOST_SHOTS=FOLDER`` keeps
 ``EXPOST_GUIDE=docs/howto`` makes the pictures of the guides again.
 """
 
+import contextlib
 import os
 import shutil
 import threading
@@ -15,6 +16,9 @@ from typing import Any
 import pytest
 import uvicorn
 from tests.served import Served, write_people
+from tests.served_process import ServerProcess, free_port
+
+from expost.service import Curator, Role, ServiceSettings
 
 GUIDE = {"question-expected": "page-question", "answer-climb": "page-answer", "spending": "page-spending"}
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -53,7 +57,7 @@ class Reader:
             viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light"
         )
         self.page = self._context.new_page()
-        self.page.set_default_timeout(20_000)
+        self.page.set_default_timeout(60_000)
         self._base, self.errors = base, list[str]()
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on(
@@ -156,7 +160,7 @@ def test_every_question_of_the_menu_can_be_built_and_a_climb_is_drawn(served: An
     owner = Reader(browser, base)
     owner.sign_in(service.tokens["owner"])
     owner.open("/owner/approvals")
-    owner.page.click("text=Approve >> nth=-1")
+    owner.page.click('button:has-text("Approve") >> nth=-1')
     owner.page.wait_for_selector("text=No question waits for you")
     reader.page.reload()
     reader.page.wait_for_selector("text=How the answer was found")
@@ -194,7 +198,7 @@ def test_a_large_question_waits_until_the_owner_approves_it(served: Any, browser
     analyst.look("waiting")
     owner.open("/owner/approvals")
     owner.look("approvals")
-    owner.page.click("text=Approve >> nth=-1")
+    owner.page.click('button:has-text("Approve") >> nth=-1')
     owner.page.wait_for_selector("text=No question waits for you")
     analyst.page.reload()
     analyst.page.wait_for_selector("text=Receipt")
@@ -238,3 +242,98 @@ def test_pages_fit_narrow_wide_light_and_dark_windows(served: Any, browser: Any,
     for path in ("/", "/datasets/people", "/history", "/owner", "/owner/tokens", "/owner/log", "/owner/approvals"):
         reader.open(path)
         reader.look(f"{path.strip('/').replace('/', '-') or 'datasets'}-{width}-{'dark' if dark else 'light'}")
+
+
+def open_slow(folder: Path, *, grid: float) -> tuple[Path, str]:
+    """Write the settings of a service whose answers leave late, and return them with an analyst's token."""
+    path = write_people(folder)
+    text = path.read_text(encoding="utf-8").replace("time_grid = 0.01", f"time_grid = {grid}")
+    path.write_text(f"{text}[limits]\nwait_seconds = 0.2\n", encoding="utf-8")
+    curator = Curator(ServiceSettings.read(path))
+    token = curator.create_token(role=Role.ANALYST, subject="ann", dataset="people", budget=2.0).text
+    curator.close()
+    return path, token
+
+
+def ask_count(reader: Reader, within: str = "60") -> None:
+    reader.open("/datasets/people")
+    reader.page.fill("#within", within)
+    reader.page.click("text=Ask and pay")
+
+
+def test_a_question_survives_a_killed_server_and_a_revoked_token_ends_a_page(tmp_path: Path, browser: Any) -> None:
+    path, token = open_slow(tmp_path, grid=6)
+    server = ServerProcess(path, free_port())
+    server.start()
+    reader = Reader(browser, f"http://127.0.0.1:{server.port}")
+    reader.sign_in(token)
+    ask_count(reader)
+    reader.page.wait_for_selector("#running")
+    reader.look("running")
+    # The audit log and the ledger have the charge; the answer is stored and waits for the grid.
+    server.kill()
+    server.start()
+    reader.page.wait_for_selector("text=Receipt", timeout=60_000)
+    reader.look("restarted")
+    ask_count(reader, "70")
+    reader.page.wait_for_selector("#running")
+    with contextlib.closing(Curator(ServiceSettings.read(path))) as curator:
+        (token_id,) = [each.token_id for each in curator.usable_tokens("ann")]
+        curator.revoke_token(token_id)
+    reader.page.wait_for_url("**/login", timeout=60_000)
+    reader.look("revoked")
+    server.kill()
+
+
+def test_a_budget_that_is_used_up_is_said_before_and_after_asking(served: Any, browser: Any) -> None:
+    service, base = served
+    token = service.curator.create_token(role=Role.ANALYST, subject="dan", dataset="people", budget=0.1).text
+    reader = Reader(browser, base)
+    reader.sign_in(token)
+    service.tokens["dan"] = token
+    assert service.ask("dan", "count", epsilon=0.1).status_code == 200
+    reader.open("/")
+    reader.look("datasets-exhausted")
+    ask_count(reader)
+    reader.page.wait_for_selector("[role=alert]")
+    assert "Nothing is left of your budget" in reader.page.text_content("main")
+    reader.look("exhausted")
+    assert float(service.curator.ledger.spent("analyst:dan/people").amounts()["epsilon"]) == 0.1
+
+
+def test_two_analysts_at_once_see_their_own_answers_and_the_owner_sees_both(served: Any, browser: Any) -> None:
+    service, base = served
+    readers = []
+    for name in ("eve", "finn"):
+        token = service.curator.create_token(role=Role.ANALYST, subject=name, dataset="people", budget=0.5).text
+        readers.append(Reader(browser, base))
+        readers[-1].sign_in(token)
+    for reader in readers:
+        reader.open("/datasets/people")
+        reader.page.fill("#within", "80")
+    for reader in readers:
+        reader.page.click("text=Ask and pay", no_wait_after=True)
+    for reader, other in zip(readers, readers[::-1], strict=True):
+        reader.page.wait_for_selector("text=Receipt")
+        address = reader.page.url
+        other.page.wait_for_selector("text=Receipt")
+        seen = other.page.context.new_page()
+        assert seen.goto(address).status == 404
+        seen.close()
+    owner = Reader(browser, base)
+    owner.sign_in(service.tokens["owner"])
+    owner.open("/owner")
+    assert {"eve", "finn"} <= set(owner.page.locator("main td").all_text_contents())
+    owner.page.click("text=Limits of one question")
+    owner.page.fill("input[name=question_cap]", "0.4")
+    owner.look("limits")
+    owner.page.click("text=Save the limits")
+    owner.page.wait_for_load_state()
+    readers[0].open("/datasets/people")
+    assert "at most epsilon 0.4" in readers[0].page.text_content(".lead")
+    readers[0].page.emulate_media(media="print")
+    readers[0].open("/history")
+    readers[0].look("history-print")
+    readers[0].page.click("text=count of rows")
+    readers[0].page.wait_for_selector("text=Receipt")
+    readers[0].look("answer-print")

@@ -154,7 +154,7 @@ def _options(draw: Callable[[str], Any], pick: Callable[[list[Any]], Any]) -> di
             lambda: text().length(),
             lambda: text().as_number(),
             lambda: pick([time().year(), time().quarter(), time().month(), time().day(), time().weekday()]),
-            lambda: pick([time().hour(), time().minute(), time().second()]),
+            lambda: pick([time().hour(), time().minute(), time().second(), time().week(), time().dayofyear()]),
         ],
         "text": [
             lambda: pick([text().lower(), text().upper(), text().trim()]),
@@ -191,7 +191,7 @@ _CALLS = {
     **{name: f"{name}({{0}})" for name in ("lower", "upper", "trim", "length")},
     **{
         name: f"CAST({name}({{0}}) AS DOUBLE)"
-        for name in ("year", "quarter", "month", "day", "hour", "minute", "second")
+        for name in ("year", "quarter", "month", "day", "hour", "minute", "second", "week", "dayofyear")
     },
     "weekday": "CAST(isodow({0}) AS DOUBLE)",
     "length": "CAST(length({0}) AS DOUBLE)",

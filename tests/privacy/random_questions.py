@@ -117,6 +117,7 @@ def number_expression(random: Random, depth: int = 2) -> Any:
         -x,
         col("when").month(),
         col("when").date_trunc("week").day(),
+        col("when").week() - col("when").dayofyear(),
         expost.when(x > 1).then(n).otherwise(x),
         x.least(n, 7),
         x.bin(4, -3, 5),
@@ -144,6 +145,7 @@ def condition_expression(random: Random, kinds: dict[str, str]) -> Any:
         ~(number <= literal),
         (col("key") == key) if kinds["key"] != "uint64" else number >= literal,
         col("when").year() > 1970,
+        col("when").between("1970-01-01", "2013-03-01"),
     ]
     picked = choices[random.integers(len(choices))]
     if random.random() < 0.4:
@@ -173,6 +175,8 @@ def _where(random: Random) -> Any:
     return None if random.random() < 0.5 else number_expression(random, 1) > [0, 1, -1.5][random.integers(3)]
 
 
+_DAYS = ("1969-01-01", "2024-12-31")
+
 QUESTIONS: dict[str, Callable[[Random, dict[str, str]], Ask]] = {
     "count": _ask(lambda r: stats.Count(epsilon=1, where=number_expression(r) > 0)),
     "count by": _ask(lambda r: stats.Count(epsilon=1, by="key", where=_where(r))),
@@ -194,6 +198,15 @@ QUESTIONS: dict[str, Callable[[Random, dict[str, str]], Ask]] = {
     "covariance": _ask(lambda r: stats.Covariance(["x", "n"], epsilon=1)),
     "histogram": _ask(lambda r: stats.Histogram("x", edges=[-7.5, -0.5, 0, 3, 12.25], epsilon=1, by="label")),
     "equal bins": _ask(lambda r: stats.Histogram("x", bins=5, epsilon=1, where=_where(r))),
+    "counts over time": _ask(
+        lambda r: [
+            stats.CountOverTime("when", every="quarter", bounds=_DAYS, epsilon=1, where=_where(r)),
+            stats.Histogram("when", every="year", bounds=_DAYS, epsilon=1, by="label"),
+            stats.Cumulative("when", every="year", bounds=_DAYS, epsilon=1),
+            stats.Histogram("key", epsilon=1, where=_where(r)),
+        ][r.integers(4)]
+    ),
+    "count by week": _ask(lambda r: stats.Count(epsilon=1, by="week(when)", where="when < '2013-06-30' OR x > 0")),
     "value counts": _ask(lambda r: stats.ValueCounts("key", epsilon=1, by="label")),
     "running totals": _ask(lambda r: stats.Cumulative("x", bins=30, epsilon=1, where=_where(r))),
     "running totals, climbing": _ask(lambda r: stats.Cumulative("n", bins=4, within="50%", max_epsilon=5)),
@@ -203,6 +216,9 @@ QUESTIONS: dict[str, Callable[[Random, dict[str, str]], Ask]] = {
         lambda r: stats.Ratio("x", "n", bounds=[(0, 3), (0, 2)], within=1, max_epsilon=5, by="key")
     ),
     "weighted mean": _ask(lambda r: stats.Mean("x", weight=number_expression(r), weight_bounds=(0, 3), epsilon=1)),
+    "weighted mean, climbing by": _ask(
+        lambda r: stats.Mean("n", weight="x", weight_bounds=(0, 2), within=3, max_epsilon=20, by="key")
+    ),
     "correlation by": _ask(lambda r: stats.Correlation("x", "n", epsilon=1, by="key", where=_where(r))),
     "correlation, climbing": _ask(lambda r: stats.Correlation("x", "n", within=0.5, max_epsilon=5)),
     "table": _ask(lambda r: stats.ContingencyTable(["key", "label"], epsilon=1)),
@@ -249,6 +265,21 @@ TESTS: dict[str, Callable[[Random, dict[str, str]], Ask]] = {
     ),
     "several rank sums": lambda r, k: lambda s, d: s.ask(hypothesis.KruskalWallisTest("x", by="key", epsilon=1)),
     "signed ranks": lambda r, k: lambda s, d: s.ask(hypothesis.SignedRankTest("x", "n", epsilon=1)),
+    "rank sum of expected sizes": lambda r, k: (
+        lambda s, d: s.ask(
+            hypothesis.MannWhitneyTest(
+                "x", by="label", groups=tuple(labels(k["label"])), epsilon=1, expected_sizes=(4, 5)
+            )
+        )
+    ),
+    "several rank sums of expected sizes": lambda r, k: (
+        lambda s, d: s.ask(
+            hypothesis.KruskalWallisTest("x", by="key", epsilon=1, expected_sizes=[3] * len(categories(k["key"])))
+        )
+    ),
+    "signed ranks of expected rows": lambda r, k: (
+        lambda s, d: s.ask(hypothesis.SignedRankTest("x", "n", epsilon=1, expected_rows=7))
+    ),
     "rank correlation": lambda r, k: lambda s, d: s.ask(hypothesis.CorrelationTest("x", "n", epsilon=1)),
     "linear correlation": lambda r, k: lambda s, d: s.ask(hypothesis.LinearCorrelationTest("x", "n", epsilon=1)),
     "split test of means": lambda r, k: lambda s, d: s.ask(hypothesis.SplitTest("means", "x", "key", epsilon=1)),

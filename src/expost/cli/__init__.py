@@ -16,6 +16,7 @@ from expost.cli.fit_command import fit
 from expost.cli.ledger_command import ledger
 from expost.cli.query_command import price, query
 from expost.cli.serve_command import serve, token
+from expost.cli.sql_command import sql
 from expost.cli.table_source import describe
 from expost.core import ExpostError, InvalidRequest
 
@@ -44,7 +45,7 @@ def root(
     """Accuracy-first differential privacy."""
 
 
-for command in (demo, query, fit, price, serve, account, audit, reproduce):
+for command in (demo, query, sql, fit, price, serve, account, audit, reproduce):
     app.command()(command)
 app.add_typer(describe, name="describe")
 app.add_typer(ledger, name="ledger")
@@ -75,7 +76,7 @@ def _keep_pandas_out() -> None:
     PyArrow tries on its first conversion and does without if there is none. A process that has loaded PyArrow before, such as
     one that runs tests, is left alone: it may want both.
     """
-    if sys.argv[1:2] in (["query"], ["price"]) and not {"pyarrow", "pandas"} & sys.modules.keys():
+    if sys.argv[1:2] in (["query"], ["price"], ["sql"]) and not {"pyarrow", "pandas"} & sys.modules.keys():
         sys.meta_path.insert(0, _WithoutPandas())
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ def open_billed_session(
     budget: Guarantee | None,
     ledger: str,
     analyst: str | None = None,
+    tables: Sequence[Dataset] = (),
     quiet: bool = False,
 ) -> Iterator[Session]:
     """Open a session about a table that is billed to its account in a ledger.
@@ -48,7 +49,7 @@ def open_billed_session(
     # The account that earlier versions kept for the other adjacency is this table's own.
     has_twin = not set(separate_names(account)).isdisjoint(accounts)
     reason = _JOINED if has_twin and account not in bound else None
-    with Session(dataset, budget, ledger=ledger, analyst=analyst, another_budget=reason) as session:
+    with Session(dataset, budget, ledger=ledger, analyst=analyst, tables=tables, another_budget=reason) as session:
         if account not in accounts and not quiet:
             place = "" if "://" in ledger else f" in {ledger}"
             err.print(f"opened account {account}{place} with a budget of {budget}", style="dim", markup=False)

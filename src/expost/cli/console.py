@@ -155,6 +155,9 @@ def _end_output() -> NoReturn:
 
 def _rows(release: Release[Any]) -> list[dict[str, Any]] | None:
     """Return the rows of a release of several numbers, or None for a single number."""
+    if hasattr(release, "to_dicts"):
+        rows: list[dict[str, Any]] = release.to_dicts()
+        return rows
     several = isinstance(release.value, Mapping) or hasattr(release.value, "shape")
     return release.to_arrow().to_pylist() if several and hasattr(release, "to_arrow") else None
 

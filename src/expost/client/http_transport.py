@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import urllib.parse
 import uuid
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -100,11 +102,24 @@ class HttpTransport:
     def ask(self, path: str, body: Any, key: str | None = None) -> Any:
         """Send a question and wait for its answer. It is sent again under the same key if the connection fails."""
         found = self._send("POST", path, json=body, headers={"Idempotency-Key": key or str(uuid.uuid4())})
-        while "state" in found:
-            if found["state"] == "done":
-                return _read_result(found["status"], found["result"])
-            found = self.get(f"/v1/jobs/{found['job']}", wait=_JOB_WAIT)
-        return found
+        return self._wait(found["job"], found) if "state" in found else found
+
+    def _wait(self, job: str, found: Any) -> Any:
+        """Return the answer of a job once it is there. Ctrl-C cancels the job."""
+        told = False
+        try:
+            while found["state"] != "done":
+                if found["state"] == "waiting for the owner" and not told:
+                    told = True
+                    warnings.warn(
+                        "This question waits for the owner's approval. Nothing is spent until then.", stacklevel=2
+                    )
+                found = self.get(f"/v1/jobs/{job}", wait=_JOB_WAIT)
+        except KeyboardInterrupt:
+            with contextlib.suppress(ExpostError):
+                self._send("DELETE", f"/v1/jobs/{job}")
+            raise
+        return _read_result(found["status"], found["result"])
 
     def _send(self, method: str, path: str, headers: Mapping[str, str] | None = None, **content: Any) -> Any:
         address = self.url + urllib.parse.quote(path, safe="/")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, Self, Unpack
 
+import pyarrow as pa
+
 from expost.client.http_transport import HttpTransport
 from expost.client.remote_dataset import RemoteDataset
-from expost.core import InvalidRequest, Loss, Query, QuestionCap, Receipt, Release, explain_arguments
+from expost.core import InvalidRequest, Loss, MissingExtra, Query, QuestionCap, Receipt, Release, explain_arguments
 from expost.data import Dataset, Expression
 from expost.ledger import LedgerHistory
 from expost.ledger.ledger_entry import EntryKind, LedgerEntry
@@ -207,6 +210,81 @@ class RemoteSession(StatisticMethods):
         body = _describe_fit(estimator, features=features, target=target)
         return restore_document(self._transport.ask(f"{self._path}/fit", body, request_id)["model"])
 
+    # Statements
+
+    @explain_arguments
+    def sql(
+        self,
+        text: str,
+        *,
+        dialect: str = "duckdb",
+        tables: Mapping[str, Any] | None = None,
+        bounds: Mapping[str, Any] | None = None,
+        request_id: str | None = None,
+    ) -> Any:
+        """Answer a statement: one table with intervals, one receipt, one charge.
+
+        Parameters
+        ----------
+        text : str
+            One SELECT, then the accuracy or the privacy level: ``ERROR WITHIN 5%`` or ``WITH EPSILON 0.1``. With
+            ``EXPLAIN PRICE`` before it nothing is spent, and its price is returned.
+        dialect : {"duckdb", "postgres", "spark"}, default "duckdb"
+            The dialect of SQL.
+        tables : mapping of str to table, optional
+            Public tables that the statement may join, by their names. They are sent to the service.
+        bounds : mapping of str to pair, optional
+            Public limits of columns that the statement makes, by their names.
+        request_id : str, optional
+            A name for this request. A second run under the same name returns the first answer.
+
+        Returns
+        -------
+        StatementRelease
+            The table; of ``EXPLAIN PRICE``, a ``StatementPrice``.
+        """
+        found = self._transport.ask(f"{self._path}/sql", self._statement(text, dialect, tables, bounds), request_id)
+        return decode_release(found["release"]) if "release" in found else _read_statement_price(found)
+
+    @explain_arguments
+    def sql_price(
+        self,
+        text: str,
+        *,
+        dialect: str = "duckdb",
+        tables: Mapping[str, Any] | None = None,
+        bounds: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Return what a statement would cost: its releases, their sensitivity, the worst and the likely price.
+
+        Parameters
+        ----------
+        text : str
+            The statement, as in ``sql``.
+        dialect : {"duckdb", "postgres", "spark"}, default "duckdb"
+            The dialect of SQL.
+        tables : mapping of str to table, optional
+            Public tables that the statement may join, by their names. They are sent to the service.
+        bounds : mapping of str to pair, optional
+            Public limits of columns that the statement makes, by their names.
+
+        Returns
+        -------
+        StatementPrice
+        """
+        body = self._statement(text, dialect, tables, bounds)
+        return _read_statement_price(self._transport.post(f"{self._path}/sql-price", body))
+
+    def _statement(
+        self, text: str, dialect: str, tables: Mapping[str, Any] | None, bounds: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        body: dict[str, Any] = {"sql": text, "dialect": dialect}
+        if tables is not None:
+            body["tables"] = {name: encode_value(pa.table(each).to_pydict()) for name, each in tables.items()}
+        if bounds is not None:
+            body["bounds"] = _write_arguments(dict(bounds))
+        return body if not self._place else body | {"place": encode_value([list(step) for step in self._place])}
+
     # Parts
 
     @explain_arguments
@@ -336,6 +414,17 @@ def open_remote(transport: HttpTransport, dataset: str | None) -> RemoteSession:
             raise InvalidRequest("Expected a dataset, of several", do=f"Pass dataset=, one of: {', '.join(names)}")
         dataset = names[0]
     return RemoteSession(transport, RemoteDataset(transport.get(f"/v1/datasets/{dataset}")))
+
+
+def _read_statement_price(found: Mapping[str, Any]) -> Any:
+    try:
+        statements = importlib.import_module("expost.sql")
+    except ModuleNotFoundError as error:
+        raise MissingExtra("sql", package=error.name or "sqlglot") from None
+    parts = (
+        statements.PricedPart(**{**each, "worst_case": Loss.from_json(each["worst_case"])}) for each in found["parts"]
+    )
+    return statements.StatementPrice(decode_price(found), tuple(parts), found["unit"])
 
 
 def _describe_query(query: Any) -> tuple[str, dict[str, Any]]:

@@ -66,6 +66,21 @@ class Arithmetic:
     def __float__(self) -> float:
         return self.to_estimate().value
 
+    def __int__(self) -> int:
+        return int(float(self))
+
+    def __round__(self, digits: int | None = None) -> float:
+        return round(float(self), digits)
+
+    def __format__(self, layout: str) -> str:
+        return format(float(self), layout) if layout else str(self)
+
+    def __abs__(self) -> Estimate:
+        found = self.to_estimate()
+        (low, high), ends = found.interval, sorted(map(abs, found.interval))
+        least = 0.0 if low <= 0 <= high else ends[0]
+        return Estimate(abs(found.value), (least, ends[1]), found.sources, f"|{found.formula}|")
+
     def _compare(self, other: Any, holds: Callable[[float, float], bool]) -> Any:
         try:
             return holds(float(self), _as_estimate(other).value)

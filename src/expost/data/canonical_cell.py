@@ -78,6 +78,11 @@ class Kind(enum.Enum):
         return self in (Kind.INTEGER, Kind.REAL, Kind.BOOLEAN)
 
     @property
+    def described(self) -> str:
+        """The kind in words, such as "a text"."""
+        return _WORDS.get(self, "a number")
+
+    @property
     def family(self) -> Kind:
         """The kind with which values can be compared: ``REAL`` for every number, else the kind itself."""
         return Kind.REAL if self in (Kind.INTEGER, Kind.BOOLEAN) else self
@@ -105,6 +110,12 @@ class Kind(enum.Enum):
         return cls.OTHER
 
 
+_WORDS = {
+    Kind.TEXT: "a text",
+    Kind.TIME: "a time",
+    Kind.BOOLEAN: "a truth value",
+    Kind.OTHER: "a value of another type",
+}
 _TESTS = {
     Kind.BOOLEAN: (pa.types.is_boolean,),
     Kind.INTEGER: (pa.types.is_integer,),

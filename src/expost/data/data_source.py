@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import pyarrow as pa
@@ -37,6 +37,8 @@ _DO = (
 )
 _QUERY = re.compile(r"\s*(select|with|from|values)\b.*\s", re.IGNORECASE | re.DOTALL)
 _DATABASE = re.compile(r"postgres(ql)?://")
+_PARQUET, _ARROW = frozenset({".parquet", ".pq"}), frozenset({".arrow", ".feather", ".ipc"})
+_BINARY = _PARQUET | _ARROW
 _PLAIN = TextFormat()
 
 
@@ -152,7 +154,8 @@ def _is_text(source: Any, text_format: TextFormat) -> bool:
     """Return whether the source is a text file: by the ending of its name, or because its widths are declared."""
     if not isinstance(source, str | Path) or _DATABASE.match(str(source)) or _QUERY.match(str(source)):
         return False
-    return text_format.widths is not None or is_text_file(source)
+    declared = text_format.widths is not None or text_format.separator is not None
+    return is_text_file(source) or (declared and Path(source).suffix.lower() not in _BINARY)
 
 
 def _check_options(source: Any, types: Types, text_format: TextFormat) -> None:
@@ -160,6 +163,9 @@ def _check_options(source: Any, types: Types, text_format: TextFormat) -> None:
     untyped = is_frame(source) or isinstance(source, Mapping | list | tuple) or hasattr(source, "collect_schema")
     text_format.check()
     is_text = _is_text(source, text_format)
+    is_path = isinstance(source, str | Path) and not _DATABASE.match(str(source)) and not _QUERY.match(str(source))
+    if is_path and not is_text and not _is_lake(source) and Path(source).suffix.lower() not in _BINARY:
+        _refuse_file(str(source))
     if not is_text and text_format.changed:
         raise InvalidRequest(f"Expected {text_format.changed[0]} only with a CSV file", do="Leave it out")
     if types is not None and not (is_text or untyped or _is_lake(source)):
@@ -198,10 +204,11 @@ def _open_engine(source: Any, types: Types, implied: Types, text_format: TextFor
 def _open_library_object(source: Any, types: Types) -> Engine | None:
     """Open a relation, frame or table of DuckDB, Spark, Delta, Iceberg or Arrow; None for other objects."""
     engine: Engine | None = None
-    if hasattr(source, "to_arrow_reader") and hasattr(source, "project"):
-        engine = importlib.import_module("expost.data.engines.duckdb_engine").DuckEngine(source)
-    elif hasattr(source, "mapInArrow") and hasattr(source, "toLocalIterator"):
+    # Asked of the class: a Spark Connect frame takes any attribute for a column.
+    if hasattr(type(source), "mapInArrow") and hasattr(type(source), "toLocalIterator"):
         engine = importlib.import_module("expost.data.engines.spark_engine").SparkEngine(source)
+    elif hasattr(source, "to_arrow_reader") and hasattr(source, "project"):
+        engine = importlib.import_module("expost.data.engines.duckdb_engine").DuckEngine(source)
     elif hasattr(source, "table_uri") and hasattr(source, "get_add_actions"):
         engine = open_delta(source, types)
     elif hasattr(source, "current_snapshot") and hasattr(source, "scan"):
@@ -233,15 +240,24 @@ def _open_path(text: str, types: Types, implied: Types, text_format: TextFormat)
     if all(_is_text(path, text_format) for path in paths):
         csv_engine = importlib.import_module("expost.data.engines.csv_engine")
         return csv_engine.open_csv(paths, types, implied, text_format=text_format), name
-    if suffixes <= {".parquet", ".pq"}:
+    if suffixes <= _PARQUET:
         return ParquetEngine(paths), name
-    if suffixes <= {".arrow", ".feather", ".ipc"}:
+    if suffixes <= _ARROW:
         tables = []
         for path in paths:
             with pa.memory_map(str(path)) as file:
                 tables.append(pa.ipc.open_file(file).read_all())
         return ArrowEngine(pa.concat_tables(tables), paths), name
-    raise InvalidRequest("Expected a Parquet, CSV or Arrow file", got=Path(text).name, do=_DO)
+    _refuse_file(text)
+
+
+def _refuse_file(text: str) -> NoReturn:
+    """Raise for a file whose ending says nothing about its form."""
+    raise InvalidRequest(
+        "Expected a Parquet, CSV or Arrow file, or a compressed CSV file (.csv.gz, .csv.zst, .csv.bz2)",
+        got=Path(text).name or text,
+        do="Pass separator= or widths= for a text file with another ending",
+    )
 
 
 def _open_database(url: str) -> tuple[Engine, str]:

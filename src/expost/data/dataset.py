@@ -19,7 +19,7 @@ from expost.data.data_source import describe_entries, mark_source, open_source, 
 from expost.data.dummy_rows import make_dummy_rows
 from expost.data.expression import ColumnName, Expression, Lookup, col, is_exact
 from expost.data.measured_table import MeasuredTable
-from expost.data.public_fact import split_bounds
+from expost.data.public_fact import read_range, split_bounds
 from expost.data.source_identity import SourceIdentity, name_place
 from expost.data.source_version import MemoryWatch, Version, is_same_version
 from expost.data.sql_expression import parse_sql
@@ -435,11 +435,17 @@ class Dataset(MeasuredTable):
         entries = {prefix + name: public_entries(public, name) for name in public.column_names if name != on}
         looked_up = {name: Lookup(col(on), keys, values, label=repr(name)) for name, values in entries.items()}
         view = self._with_columns(looked_up)
-        view.categories, view.bounds = dict(self.categories), dict(self.bounds)
+        view.categories, view.bounds, view.time_ranges = (
+            dict(self.categories),
+            dict(self.bounds),
+            dict(self.time_ranges),
+        )
         for name, values in entries.items():
             categories, bounds = describe_entries(values)
             view.categories |= {name: categories} if categories else {}
             view.bounds |= {} if bounds is None else {name: bounds}
+            if categories and view.schema.kind(name) is Kind.TIME:
+                view.time_ranges[name] = read_range(name, (categories[0], categories[-1]))
         return view
 
     def _join_private(self, other: Dataset, on: Any, *, prefix: str, how: str, limit: int | None) -> Self:
@@ -494,9 +500,7 @@ class Dataset(MeasuredTable):
         return view
 
     @explain_arguments
-    def per_unit(
-        self, *, bounds: Mapping[str, tuple[float, float]] | None = None, **columns: UnitAggregate | str
-    ) -> Self:
+    def per_unit(self, *, bounds: Any = None, categories: Any = None, **columns: UnitAggregate | str) -> Self:
         """Return a table with one row per unit: aggregates of its rows. It is charged to the same account.
 
         A unit's row depends on all rows of that unit and on no others, so every statistic of the new table has the sensitivity of
@@ -505,9 +509,11 @@ class Dataset(MeasuredTable):
 
         Parameters
         ----------
-        bounds : mapping of str to pair of numbers, optional
-            Public bounds of the new columns. Needed for sums and means, whose values are moved to the nearest bound. The
-            smallest and the largest number of a column have its bounds by default.
+        bounds : pair of numbers or mapping of str to pair, optional
+            Public bounds of the new columns, or of the new column if there is only one. Needed for sums and means, whose values
+            are moved to the nearest bound. The smallest and the largest number of a column have its bounds by default.
+        categories : list or mapping of str to list, optional
+            Public values of new columns to group units by, or of the new column if there is only one.
         **columns : str or UnitAggregate
             Name and aggregate of each new column: ``"count()"``, or count, sum, mean, min or max of a column or formula.
 
@@ -530,13 +536,14 @@ class Dataset(MeasuredTable):
             )
         keys = [self.unit.column, *([] if self.unit.time_column is None else [self.unit.time_column])]
         parsed = {name: UnitAggregate.parse(text) for name, text in columns.items()}
-        declared = _check_mapping(bounds, "bounds")
-        if not parsed or set(keys) & set(parsed) or set(declared) - set(parsed):
+        if not parsed or set(keys) & set(parsed):
             raise InvalidRequest(
-                "Expected new columns with names of their own, and bounds of these columns only",
-                got=", ".join([*parsed, *declared]),
+                "Expected new columns with names of their own",
+                got=", ".join(parsed),
                 do='Pass e.g. total="sum(amount)", bounds={"total": (0, 1000)}',
             )
+        declared = _facts_by_column(bounds, parsed, "bounds")
+        listed = _facts_by_column(categories, parsed, "categories")
         measured = {f"{name} of a row": each.column for name, each in parsed.items() if each.column is not None}
         made, read = list[UnitColumn](), self._with_columns(measured)
         for name, each in parsed.items():
@@ -559,8 +566,10 @@ class Dataset(MeasuredTable):
         view._number = next(_NUMBERS)
         view.schema = Schema.of(view._engine.schema)
         view.bounds = {name: pair for name, pair in declared.items() if pair is not None}
-        view.categories, view.time_ranges, view._derived, view._filter, view.rows = {}, {}, {}, None, None
+        view.categories = {name: _check_list(name, values) for name, values in listed.items()}
+        view.time_ranges, view._derived, view._filter, view.rows = {}, {}, None, None
         view.max_rows_per_unit, view.max_groups_per_unit, view.max_rows_per_group = 1, None, None
+        view._check_facts((), (), view.categories)
         return view
 
     @explain_arguments

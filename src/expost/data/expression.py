@@ -10,7 +10,8 @@ from decimal import Decimal
 from typing import Any, NoReturn
 
 from expost.core import InvalidRequest
-from expost.data.canonical_cell import canonical_value
+from expost.core.argument import suggest_name
+from expost.data.canonical_cell import canonical_value, constant_kind
 
 __all__ = [
     "ColumnName",
@@ -110,6 +111,12 @@ class Expression:
 
     def __neg__(self) -> Operation:
         return Literal(0)._build_operation("-", self)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        meant = _ELSEWHERE.get(name)
+        known = [each for each in dir(type(self)) if not each.startswith("_")]
+        hint = f"Write {meant}" if meant else suggest_name(name, known) or "docs/data.md lists what there is"
+        raise AttributeError(f"An expression has no method {name!r}. {hint}")
 
     def __bool__(self) -> NoReturn:
         raise InvalidRequest(
@@ -304,6 +311,10 @@ class Expression:
         return Operation("date_trunc", (Literal(period), self))
 
     year = _function("year", "Extract the year of a time (UTC).")
+    week = _function(
+        "week", "Extract the week of a time, 1 to 53 (ISO 8601, UTC): week 1 has the first Thursday of its year."
+    )
+    dayofyear = _function("dayofyear", "Extract the day of the year, 1 to 366 (UTC).")
     quarter = _function("quarter", "Extract the quarter of a time, 1 to 4 (UTC).")
     month = _function("month", "Extract the month of a time, 1 to 12 (UTC).")
     day = _function("day", "Extract the day of the month, 1 to 31 (UTC).")
@@ -316,12 +327,12 @@ class Expression:
 class ColumnName(Expression):
     """A column by its name."""
 
-    __slots__ = ("name",)
+    __slots__ = ("name", "quoted")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, quoted: bool = False) -> None:
         if not isinstance(name, str) or not name:
             raise InvalidRequest("Expected the name of a column", got=name, do='Write col("age")')
-        self.name = name
+        self.name, self.quoted = name, quoted
 
     def columns(self) -> frozenset[str]:
         return frozenset([self.name])
@@ -336,7 +347,9 @@ class Literal(Expression):
 
     __slots__ = ("value",)
 
-    def __init__(self, value: Plain) -> None:
+    def __init__(self, constant: Plain) -> None:
+        is_missing = isinstance(constant, datetime.date) and constant != constant  # pandas has a missing time
+        value = None if is_missing else canonical_value(constant)  # one of NumPy becomes one of Python
         if value is not None and not isinstance(value, str | bool | int | float | datetime.date):
             raise InvalidRequest(
                 "Expected a number, a text, a date, True, False or None", got=value, do="Pass a plain value"
@@ -356,7 +369,7 @@ class Literal(Expression):
                 got=value,
                 do="Leave it out: compare with starts_with or contains what is around it",
             )
-        self.value = canonical_value(value)
+        self.value: Any = value
 
     def __repr__(self) -> str:
         if self.value is None or isinstance(self.value, bool):
@@ -401,22 +414,39 @@ class Operation(Expression):
 class Lookup(Expression):
     """The entry of a public table under a key computed from the row; missing if the key is not in the table."""
 
-    __slots__ = ("depth", "key", "keys", "label", "values")
+    __slots__ = ("_entries", "depth", "key", "key_kinds", "keys", "label", "value_kinds", "values")
 
     def __init__(self, key: Expression, keys: tuple[Plain, ...], values: tuple[Plain, ...], *, label: str) -> None:
         self.key, self.keys, self.values, self.label = key, keys, values, label
         self.depth = 1 + key.depth
+        self._entries = ""
+        # Found once: a public table may be long, and a statement asks for the kind of its columns many times.
+        self.key_kinds = frozenset(map(constant_kind, keys))
+        self.value_kinds = tuple(dict.fromkeys(map(constant_kind, values)))
 
     def parts(self) -> Iterator[Expression]:
         return iter((self.key,))
 
     def __repr__(self) -> str:
         # The entries change the meaning of the expression, so they are part of its printed form.
-        entries = hashlib.sha256(repr((self.keys, self.values)).encode()).hexdigest()[:12]
-        return f"lookup({self.key!r}, {self.label} {entries})"
+        if not self._entries:
+            self._entries = hashlib.sha256(repr((self.keys, self.values)).encode()).hexdigest()[:12]
+        return f"lookup({self.key!r}, {self.label} {self._entries})"
 
 
 _DEEPEST = 100
+_ELSEWHERE = {
+    **dict.fromkeys(("isna", "isnull", "is_null", "isnan"), "is_missing()"),
+    **dict.fromkeys(("notna", "notnull", "is_not_null"), "~x.is_missing()"),
+    **dict.fromkeys(("fillna", "fill_null", "coalesce"), "fill(0)"),
+    **dict.fromkeys(("astype",), 'cast("integer")'),
+    **dict.fromkeys(("startswith",), 'starts_with("A")'),
+    **dict.fromkeys(("dayofweek", "isodow"), "weekday()"),
+    **dict.fromkeys(("str", "dt"), 'the method itself, such as col("city").lower() or col("when").year()'),
+    **dict.fromkeys(("sum", "mean", "count", "min", "max"), 'dataset.per_unit(total="sum(amount)")'),
+}
+"""What other libraries call a method, and how to write it here."""
+
 CASTS = ("number", "integer", "boolean", "text", "time", "date")
 INFIX = frozenset({"+", "-", "*", "/", "%", "||", "LIKE", "=", "<>", "<", "<=", ">", ">=", "AND", "OR"})
 RESERVED = frozenset(

@@ -22,7 +22,7 @@ from expost.data.expression import ColumnName, Expression, Literal, Operation, c
 from expost.data.public_fact import PublicFacts, TimeRange
 from expost.data.sealed_form import CountForm, Form, sealed_integers, unit_length, unit_sensitivity
 from expost.data.sql_expression import parse_sql
-from expost.data.table_schema import Schema, check_categories, check_filter, kind_of
+from expost.data.table_schema import Schema, check_categories, check_filter, kind_of, read_time_constants
 from expost.data.tally import Measured, Tally, stored_columns
 
 __all__ = ["MeasuredTable"]
@@ -68,18 +68,19 @@ class MeasuredTable:
             expression = parse_sql(column) if is_formula else col(column)
         if not isinstance(expression, Expression):
             raise InvalidRequest("Expected a column name or an expression", got=column, do='Pass "age" or col("age")')
-        expression = self._fill_bins(expression)
+        expression = self._complete(expression)
         kind_of(expression, self.schema, self._derived)
         return expression
 
-    def _fill_bins(self, expression: Expression) -> Expression:
-        """Give bins without ends the public bounds of what they divide."""
+    def _complete(self, expression: Expression) -> Expression:
+        """Give bins without ends the public bounds of what they divide, and read texts that are compared with times."""
         if not isinstance(expression, Operation):
             return expression
-        parts = tuple(map(self._fill_bins, expression.arguments))
+        parts = tuple(map(self._complete, expression.arguments))
         if expression.name == "bin" and len(parts) == 2:
             clamp = self.clamp(parts[0])
             return Operation("bin", (parts[0], Literal(float(clamp.low)), Literal(float(clamp.high)), parts[1]))
+        parts = read_time_constants(expression.name, parts, self.schema, self._derived)
         changed = any(new is not old for new, old in zip(parts, expression.arguments, strict=True))
         return Operation(expression.name, parts) if changed else expression
 
@@ -130,8 +131,12 @@ class MeasuredTable:
             numbers = [value for value in known if isinstance(value, int | float)]
             bounds = (min(numbers), max(numbers)) if len(set(numbers)) > 1 else None
         if bounds is None:
+            given = isinstance(column, ColumnName) and column.name not in self._derived
+            where = "here or to Dataset(...)" if given else "here or to derive(...)"
             raise InvalidRequest(
-                f"Expected public bounds for {column!r}", do='Pass bounds=(0, 120), or bounds="private" to pay for some'
+                f"Expected public bounds for {column!r}",
+                do=f'Pass bounds=(0, 120) {where}, or pay for some: bounds="private" of a sum, mean or spread, '
+                f'session.bounds("{column!r}", epsilon=0.1) for other statistics',
             )
         return Clamp.of(bounds, whole=kind in (Kind.INTEGER, Kind.BOOLEAN))
 
@@ -164,13 +169,36 @@ class MeasuredTable:
         if values is None:
             values = self._facts.values_of(expression) or None
         if values is None:
-            do = 'Pass Dataset(categories={"city": ["Rome", ...]})'
-            if isinstance(expression, Operation) and expression.name in ("year", "date", "date_trunc"):
-                do = 'Pass Dataset(bounds={"when": ("2013-01-01", "2013-12-31")}), the range of the time, or a longer period'
-            raise InvalidRequest(f"Expected public categories for {expression!r}", do=do)
+            raise InvalidRequest(
+                f"Expected public categories for {expression!r}", do=self._suggest_categories(expression, kind)
+            )
         found = Categories.of(expression, values)
         check_categories(expression, found.values, kind, self._derived)
         return found
+
+    def kind(self, column: Expression) -> Kind | None:
+        """Return the kind of an expression's values, None for NULL; raise if its parts do not fit together."""
+        return kind_of(column, self.schema, self._derived)
+
+    def known_values(self, column: Expression) -> tuple[Any, ...] | None:
+        """Return all values that an expression can have apart from missing, or None if they are not public."""
+        return self._facts.values_of(column)
+
+    def _suggest_categories(self, expression: Expression, kind: Kind | None) -> str:
+        """Return what to write so that rows can be grouped by an expression whose values are not public."""
+        if isinstance(expression, Operation) and expression.name in ("year", "date", "date_trunc"):
+            time = next(iter(expression.columns()), "when")
+            return f'Pass Dataset(bounds={{"{time}": ("2013-01-01", "2013-12-31")}}), the range of the time, or a longer period'
+        if not isinstance(expression, ColumnName):
+            return "Name the formula and its values: derive(group=..., categories=[...])"
+        name = expression.name
+        made = f"derive({name}=..., categories=[...])" if name in self._derived else None
+        declare = made or f'Dataset(categories={{"{name}": [...]}})'
+        if kind is Kind.TIME:
+            return f'Group by "month({name})" or "date_trunc(\'month\', {name})", or pass {declare}'
+        if kind is not None and kind.is_number:
+            return f'Group by "bin({name}, 10)" between public bounds, or pass {declare}'
+        return f'Pass {declare}, or group by expost.PrivateKeys("{name}", epsilon=0.1, delta=1e-7)'
 
     def is_categorical(self, column: Expression) -> bool:
         """Return whether a column has public categories, or could have nothing else to be divided by."""
@@ -296,7 +324,8 @@ class MeasuredTable:
     ) -> T:
         """Merge the results of a function of parts with all rows of their units, as ``Engine.by_unit`` does. SECRET."""
         view, stored = self._view(columns)
-        return self._engine.by_unit(_OfView(view, key), function, stored, memory_limit=self._memory_limit, **terms)
+        made: T = self._engine.by_unit(_OfView(view, key), function, stored, memory_limit=self._memory_limit, **terms)
+        return made
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Read the rows that pass the filter. SECRET: the caller must seal what it computes from them."""

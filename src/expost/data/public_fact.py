@@ -23,6 +23,8 @@ _PARTS = {
     "quarter": range(1, 5),
     "month": range(1, 13),
     "day": range(1, 32),
+    "dayofyear": range(1, 367),
+    "week": range(1, 54),
     "weekday": range(1, 8),
     "hour": range(24),
     "minute": range(60),

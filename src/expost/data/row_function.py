@@ -318,6 +318,12 @@ def _count_since(moments: Any, fine: str, coarse: str) -> Any:
     return (moments.astype(f"datetime64[{fine}]") - moments.astype(f"datetime64[{coarse}]")).astype(np.int64)
 
 
+def _iso_week(moments: Any) -> Any:
+    """Return the week of ISO 8601: the year of a week is that of its Thursday, and its first Thursday is in week 1."""
+    thursdays = cut_times("week", moments).astype("datetime64[D]") + np.timedelta64(3, "D")
+    return _count_since(thursdays, "D", "Y") // 7 + 1
+
+
 def cut_times(period: str, moments: NDArray[np.datetime64]) -> NDArray[np.datetime64]:
     """Return the start of the period that holds each moment; a week begins on Monday."""
     period = period.lower()
@@ -388,6 +394,8 @@ _PARTS: dict[str, Callable[[Any], Any]] = {
     "day": lambda t: _count_since(t, "D", "M") + 1,
     # 1970 began on a Thursday, which is day 4.
     "weekday": lambda t: (t.astype("datetime64[D]").astype(np.int64) + 3) % 7 + 1,
+    "week": _iso_week,
+    "dayofyear": lambda t: _count_since(t, "D", "Y") + 1,
     "hour": lambda t: _count_since(t, "h", "D"),
     "minute": lambda t: _count_since(t, "m", "h"),
     "second": lambda t: _count_since(t, "s", "m"),

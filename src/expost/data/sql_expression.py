@@ -31,8 +31,30 @@ _TYPES = {name: name for name in CASTS} | {
     **dict.fromkeys(("timestamp", "datetime"), "time"),
     "bool": "boolean",
 }
-_ALIASES = {"ceiling": "ceil", "substr": "substring"}
+_ALIASES = {
+    "ceiling": "ceil",
+    "dayofmonth": "day",
+    "doy": "dayofyear",
+    "isodow": "weekday",
+    "try_strptime": "strptime",
+    "substr": "substring",
+    "weekofyear": "week",
+}
+_SIGNS = {
+    "=>": ">=",
+    "=<": "<=",
+    "&&": "AND",
+    "&": "AND",
+    "|": "OR",
+    "!": "NOT",
+}
+"""Signs of other languages, and what they are called here."""
 _CALLED = frozenset(name for name in FUNCTIONS if name.islower())
+_PARTS = {name: name for name in _CALLED if FUNCTIONS[name].takes == ("time",)}
+_PARTS |= {alias: name for alias, name in _ALIASES.items() if name in _PARTS}
+_REWRITTEN = {"date_part": "date_part('year', t)", "left": "left(s, 3)", "nullif": "nullif(a, 0)"}
+"""Functions that others express, and how they are called."""
+
 _DEEPEST = 100
 _SHOWN = 60  # characters of a text that an error shows around the place
 
@@ -84,7 +106,9 @@ class _Parser:
         token = self._peek() if token is None else token
         before = self._text[: token.place][-_SHOWN:].lstrip()
         shown = "".join(sign if sign.isprintable() else " " for sign in before + self._text[token.place :][:_SHOWN])
-        hint = hint or "See docs/data.md for the subset of SQL."
+        nearby = (self._text[token.place - 1 : token.place + 1], self._text[token.place :][:2], token.text[:1])
+        sign = next((each for each in nearby if each in _SIGNS), None)
+        hint = hint or (f"Write {_SIGNS[sign]}." if sign else "See docs/data.md for the subset of SQL.")
         got = {} if token.kind == "end" else {"got": token.text}
         ended = " before the end of the text" if token.kind == "end" else ""
         raise InvalidRequest(
@@ -196,7 +220,7 @@ class _Parser:
         if not negative:
             return value
         is_number = isinstance(value, Literal) and isinstance(value.value, int | float)
-        return Literal(-value.value) if is_number else -value  # type: ignore[attr-defined]
+        return Literal(-value.value) if is_number else -value
 
     def _parse_atom(self) -> Expression:
         token = self._peek()
@@ -214,7 +238,7 @@ class _Parser:
         if token.kind == "text":
             return Literal(token.text[1:-1].replace("''", "'"))
         if token.kind == "quoted":
-            return ColumnName(token.text[1:-1].replace('""', '"'))
+            return ColumnName(token.text[1:-1].replace('""', '"'), quoted=True)
         if token.text == "(":
             inside = self.parse_or()
             self._require(")")
@@ -242,13 +266,28 @@ class _Parser:
         if word in ("CAST", "TRY_CAST", "EXTRACT"):
             return self._parse_converted(word)
         name = _ALIASES.get(token.text.lower(), token.text.lower())
-        if name not in _CALLED:
-            self._refuse("a known function", token, self._guess(name, _CALLED))
+        if name not in _CALLED and name not in _REWRITTEN:
+            self._refuse("a known function", token, self._guess(name, _CALLED | _REWRITTEN.keys()))
         arguments = self._parse_arguments()
+        if name in _REWRITTEN:
+            return self._rewrite(name, arguments, token)
         # The ends of bins may be left to the public bounds of a dataset.
         if not FUNCTIONS[name].accepts(len(arguments)) and (name, len(arguments)) != ("bin", 2):
             self._refuse(f"{name}({', '.join(FUNCTIONS[name].takes)})", token)
         return Operation(name, arguments)
+
+    def _rewrite(self, name: str, arguments: tuple[Expression, ...], token: _Token) -> Expression:
+        """Return a function that other functions express."""
+        if len(arguments) != 2:
+            self._refuse(_REWRITTEN[name], token)
+        first, second = arguments
+        if name == "nullif":
+            return Operation("CASE", (Operation("=", (first, second)), Literal(None), first))
+        if name == "left":
+            return Operation("substring", (first, Literal(1), second))
+        if not isinstance(first, Literal) or str(first.value).lower() not in _PARTS:
+            self._refuse(f"date_part with one of {', '.join(sorted(_PARTS))}", token)
+        return Operation(_PARTS[str(first.value).lower()], (second,))
 
     def _parse_case(self) -> Expression:
         """Parse CASE WHEN c THEN v ... ELSE w END, or CASE x WHEN y THEN v ... END."""
@@ -269,10 +308,10 @@ class _Parser:
         if word == "EXTRACT":
             token = self._peek()
             self._next += 1
-            name = token.text.lower()
-            parts = frozenset(each for each in _CALLED if FUNCTIONS[each].takes == ("time",))
-            if name not in parts:
-                self._refuse(f"one of {', '.join(sorted(parts))}", token, self._guess(name, parts))
+            name = _PARTS.get(token.text.lower(), "")
+            if not name:
+                hint = self._guess(token.text.lower(), frozenset(_PARTS))
+                self._refuse(f"one of {', '.join(sorted(_PARTS))}", token, hint)
             self._require("FROM")
             value = self.parse_or()
         else:

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from expost.core import InvalidRequest
+from expost.core.argument import suggest_name
 
 __all__ = [
     "COMPRESSIONS",
@@ -34,7 +35,24 @@ COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 ENCODINGS = ("utf-8", "utf-16", "utf-16-le", "utf-16-be", "latin-1", "cp1252")
 """Encodings in which a character never reaches into the next one, so that a broken cell cannot hide a line end."""
 
+_ENCODING_NAMES = {name: name for name in ENCODINGS} | {
+    **dict.fromkeys(("utf8", "utf-8-sig", "ascii"), "utf-8"),
+    **dict.fromkeys(("utf16", "unicode", "ucs-2"), "utf-16"),
+    **dict.fromkeys(("latin1", "iso-8859-1", "iso8859-1", "iso-8859-15"), "latin-1"),
+    **dict.fromkeys(("windows-1252", "ansi", "cp-1252"), "cp1252"),
+}
+"""How encodings are called elsewhere."""
+
 _SQL = {"integer": "BIGINT", "real": "DOUBLE", "boolean": "BOOLEAN", "text": "VARCHAR", "time": "TIMESTAMP"}
+_ELSEWHERE = {
+    **dict.fromkeys(("int", "bigint", "long", "uint"), "integer"),
+    **dict.fromkeys(("float", "double", "number", "numeric", "decimal"), "real"),
+    **dict.fromkeys(("str", "string", "varchar", "category", "object", "utf"), "text"),
+    **dict.fromkeys(("date", "datetime", "timestamp"), "time"),
+    "bool": "boolean",
+}
+"""What other libraries call a type, without its number of bits."""
+
 _WHOLE = r"[+-]?[0-9]+(\.0*)?"
 _DIRECTIVES = re.compile(r"([^%]|%%|%-?[YymdHIpMSfjbBaAz])*")
 
@@ -74,10 +92,11 @@ class TextFormat:
         if self.decimal not in (".", ","):
             raise InvalidRequest('Expected decimal to be "." or ","', got=self.decimal, do='Pass decimal=","')
         if self.encoding not in ENCODINGS:
+            meant = _ENCODING_NAMES.get(str(self.encoding).casefold().replace("_", "-"))
             raise InvalidRequest(
                 f"Expected an encoding among {', '.join(ENCODINGS)}",
                 got=self.encoding,
-                do="Pass one of them, or convert the file to UTF-8",
+                do=f"Did you mean {meant!r}?" if meant else "Pass one of them, or convert the file to UTF-8",
             )
         if self.widths is None:
             return
@@ -140,8 +159,8 @@ def split_type(kind: object, column: str = "type") -> tuple[str, str | None]:
     if not isinstance(kind, str) or name not in _SQL or (sign and name != "time"):
         raise InvalidRequest(
             f'Expected types among {", ".join(_SQL)}, or a time with its format such as "time:%d/%m/%Y"',
-            got=f"{column} = {kind}",
-            do="Correct it",
+            got=f"{column} = {getattr(kind, '__name__', kind)}",
+            do=_suggest_type(kind),
         )
     if sign and not (_DIRECTIVES.fullmatch(pattern) and re.search("%-?[Yy]", pattern)):
         raise InvalidRequest(
@@ -150,6 +169,15 @@ def split_type(kind: object, column: str = "type") -> tuple[str, str | None]:
             do='Pass e.g. "time:%d/%m/%Y %H:%M"',
         )
     return name, pattern if sign else None
+
+
+def _suggest_type(kind: object) -> str:
+    """Return a question that names the type that was probably meant."""
+    word = str(getattr(kind, "__name__", kind)).casefold()
+    if "%" in word:
+        return f'Did you mean "time:{str(kind).partition(":")[2] or kind}"?'
+    meant = _ELSEWHERE.get(word.rstrip("0123456789"))
+    return f"Did you mean {meant!r}?" if meant else suggest_name(word, _SQL) or "Name one of them"
 
 
 def cast_sql(text: str, kind: str, decimal: str = ".") -> str:

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from expost.core import InvalidRequest
+from expost.core.argument import suggest_name
 from expost.data.canonical_cell import Kind, canonical_column, canonical_value, constant_kind, float_cells
 from expost.data.expression import as_utc
 from expost.data.text_format import parse_times, split_type
@@ -60,7 +61,11 @@ def check_types(types: object, names: Sequence[str]) -> dict[str, str]:
         raise InvalidRequest("Expected types by column", got=types, do='Pass types={"age": "integer"}')
     for name, kind in (types or {}).items():
         if name not in names:
-            raise InvalidRequest("Expected types of the table's columns", got=f"{name} = {kind}", do="Correct the name")
+            raise InvalidRequest(
+                "Expected types of the table's columns",
+                got=f"{name} = {kind}",
+                do=suggest_name(name, names) or "Correct the name",
+            )
         split_type(kind, name)
     return dict(types or {})
 

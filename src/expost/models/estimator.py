@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache, partial, wraps
 from numbers import Real
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -32,6 +34,7 @@ from expost.ledger.opening import open_ledger_for
 from expost.models.fit_record import FitRecord, describe_columns
 from expost.models.model_card import ModelCard, describe_model
 from expost.models.plain_state import read_plain_state, write_plain_state
+from expost.models.preparation.pipeline_leak import warn_of_leaks
 from expost.noise import BitSource, SeededBits, system_bits
 
 __all__ = [
@@ -181,8 +184,15 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
                 "Expected rows that the caller may see, such as a data frame: a Dataset is private",
                 do="Fit with it, and predict for a table",
             )
+        if isinstance(X, str | bytes | PathLike):
+            raise InvalidRequest(
+                "Expected a table of rows and columns, got a path", do="Pass expost.Dataset(path) and the target's name"
+            )
         check_unmasked(X)
         names = column_names(X)
+        twice = [] if names is None else [name for name, count in Counter(names).items() if count > 1]
+        if twice:
+            raise InvalidRequest("Expected columns of different names, got some twice", got=twice[0], do="Rename one")
         if not fitting and names is not None:  # before the cells: another table may have columns of another kind
             check_columns(self, names, len(names))
         table = _check_numeric(_arrow_to_matrix(X))
@@ -343,7 +353,7 @@ def pay_for_query(
 
 
 def _keep_fit_on_failure(fit: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a fit that restores the attributes of the last one if it fails.
+    """Return a fit that warns of leaking steps around it, and restores the attributes of the last one if it fails.
 
     A refused or interrupted fit would otherwise leave its classes and bounds next to the coefficients of the fit before,
     and predictions would be wrong without an error. A missed target is a fit: it was paid for.
@@ -351,6 +361,7 @@ def _keep_fit_on_failure(fit: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(fit)
     def fit_or_restore(self: Any, *arguments: Any, **named: Any) -> Any:
+        warn_of_leaks()
         before = dict(self.__dict__)
         try:
             return fit(self, *arguments, **named)

@@ -145,9 +145,9 @@ class Identity:
     token_id: str
 
     @property
-    def analyst(self) -> str:
-        """The name under which questions are charged."""
-        return self.subject
+    def actor(self) -> str:
+        """The name in the audit log."""
+        return f"{self.role.value}:{self.subject}"
 
 
 class VerifiedTokens:

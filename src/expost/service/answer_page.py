@@ -7,14 +7,19 @@ from dataclasses import is_dataclass
 from fractions import Fraction
 from typing import Any
 
-from expost.core import Release
+from expost.core import Receipt, Release
 from expost.service.job_pool import JobPool
 from expost.service.page_picture import draw_answers, draw_rungs
 from expost.service.service_store import RequestRecord, RequestState
 from expost.session.wire_format import decode_release
+from expost.stats.statement_release import StatementRelease
 from expost.stats.table_release import GroupRelease
 
-__all__ = ["answer_facts", "release_of", "show_release"]
+__all__ = ["HISTORY_COLUMNS", "answer_facts", "history_line", "release_of", "show_release"]
+
+HISTORY_COLUMNS = (
+    *("asked", "dataset", "question", "state", "value", "low", "high", "paid", "epsilon", "delta", "ledger_entry"),
+)
 
 _NOTHING_SHOWN: dict[str, Any] = {
     "receipt": None,
@@ -26,6 +31,8 @@ _NOTHING_SHOWN: dict[str, Any] = {
     "climb": "",
     "meaning": "",
     "confidence": "95 %",
+    "model": False,
+    "table": None,
 }
 
 
@@ -34,6 +41,8 @@ def release_of(record: RequestRecord, pool: JobPool) -> Release[Any] | None:
     if not pool.is_visible(record):
         return None
     body = json.loads(record.response or "null")
+    if "model" in body:  # without the model itself: a page has no use for it
+        return Release(None, Receipt.from_dict(body["model"]["receipt"]))
     found = body.get("release") or body.get("error", {}).get("release")
     return None if found is None else decode_release(found)
 
@@ -63,14 +72,24 @@ def answer_facts(record: RequestRecord, pool: JobPool, *, brief: bool = False) -
         return facts
     facts |= {"state": "waiting" if waits else "done" if visible else "running", "error": error}
     facts |= _NOTHING_SHOWN
-    if release is None and visible and error is None:
-        facts["error"] = {
-            "message": "This is a model. Load it in Python with expost.connect.",
-            "cost": "see the receipt",
-        }
     if release is not None:
-        facts |= show_release(release)
+        facts |= show_release(release) | {"model": record.kind == "fit"}
     return facts
+
+
+def history_line(record: RequestRecord, pool: JobPool) -> list[Any]:
+    """Return one line of a history: what was asked, what came out if it is one number, and what was paid."""
+    facts = answer_facts(record, pool, brief=True)
+    release = release_of(record, pool)
+    value = low = high = entry = epsilon = delta = None
+    if release is not None:
+        amounts, entry = release.receipt.bill.amounts(), release.receipt.ledger_entry
+        epsilon, delta = (float(amounts[name]) if name in amounts else None for name in ("epsilon", "delta"))
+        if isinstance(release.value, int | float | Fraction | str):
+            value = float(release.value) if isinstance(release.value, Fraction) else release.value
+            low, high = map(float, release.interval or ()) if _is_plain(release.interval) else (None, None)
+    asked = [facts["asked"], facts["dataset"], facts["question"], facts["state"]]
+    return [*asked, value, low, high, facts["paid"], epsilon, delta, entry]
 
 
 def show_release(release: Release[Any]) -> dict[str, Any]:
@@ -94,6 +113,12 @@ def show_release(release: Release[Any]) -> dict[str, Any]:
             if isinstance(row.value, int | float | Fraction)
         ]
         shown["picture"] = draw_answers(bars)
+        return shown
+    if release.value is None:
+        return shown
+    if isinstance(release, StatementRelease):
+        names, cells = release.table_cells()
+        shown["table"] = (names, [[_text(cell) for cell in row] for row in cells])
         return shown
     if is_dataclass(release.value):  # a verdict of several numbers
         titles, (cells,) = release.table_cells()

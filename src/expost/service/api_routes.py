@@ -18,8 +18,8 @@ from expost.service.http_requests import Gate, StrictRoute
 from expost.service.job_pool import JobPool
 from expost.service.price_preview import MOST_MADE_UP, FreeLook
 from expost.service.public_description import public_facts
-from expost.service.question_form import ESTIMATORS, TESTS, AskedFit, AskedQuestion
-from expost.service.route_table import RouteLine, body_of, build_router, sender_of
+from expost.service.question_form import ESTIMATORS, TESTS, AskedFit, AskedQuestion, AskedStatement
+from expost.service.route_table import RouteLine, body_of, build_router, json_body, sender_of
 from expost.service.service_store import RequestRecord, RequestState
 from expost.session.statistic_methods import STATISTICS
 from expost.session.wire_format import encode_value
@@ -33,24 +33,19 @@ _Seed = Annotated[int, Query(ge=0, lt=2**63)]
 _Form = Annotated[Literal["json", "csv"], Query(alias="format")]
 
 
-def _body(required: list[str], properties: dict[str, Any], example: dict[str, Any]) -> dict[str, Any]:
-    schema = {"type": "object", "required": required, "properties": properties, "additionalProperties": False}
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema, "example": example}}}}
-
-
 _ASKED = {
     "statistic": {"type": "string", "enum": sorted([*STATISTICS, *TESTS])},
     "arguments": {"type": "object"},
     "place": {"type": "array", "items": {"type": "array"}},
 }
 _MEAN = {"statistic": "mean", "arguments": {"column": "age", "within": 3}}
-_QUESTION = _body(["statistic"], _ASKED, _MEAN)
-_CURVE = _body(
+_QUESTION = json_body(["statistic"], _ASKED, _MEAN)
+_CURVE = json_body(
     ["statistic", "arguments"],
     _ASKED | {"statistic": {"type": "string", "enum": sorted(STATISTICS)}},
     {"statistic": "count", "arguments": {"within": ["1%", "5%", "20%"], "expect": 5000}},
 )
-_SIMULATION = _body(
+_SIMULATION = json_body(
     ["statistic"],
     _ASKED
     | {
@@ -59,7 +54,7 @@ _SIMULATION = _body(
     },
     _MEAN | {"made_up_rows": 5000},
 )
-_FIT = _body(
+_FIT = json_body(
     ["estimator"],
     {
         "estimator": {"type": "string", "enum": sorted(ESTIMATORS)},
@@ -68,6 +63,19 @@ _FIT = _body(
         "target": {"type": ["string", "null"]},
     },
     {"estimator": "Regressor", "settings": {"score": ["r2", 0.5]}, "target": "pay"},
+)
+
+
+_SQL = json_body(
+    ["sql"],
+    {
+        "sql": {"type": "string"},
+        "dialect": {"type": "string", "enum": ["duckdb", "postgres", "spark"]},
+        "tables": {"type": "object"},
+        "bounds": {"type": "object"},
+        "place": {"type": "array", "items": {"type": "array"}},
+    },
+    {"sql": "SELECT city, COUNT(*) AS n FROM people GROUP BY city ERROR WITHIN 5%"},
 )
 
 
@@ -102,6 +110,8 @@ class AnalystApi:
             RouteLine("GET", f"{one}/dummy", "see datasets", self.make_rows),
             RouteLine("POST", f"{one}/ask", "ask", self.ask, _QUESTION),
             RouteLine("POST", f"{one}/fit", "fit", self.fit, _FIT),
+            RouteLine("POST", f"{one}/sql", "ask", self.sql, _SQL),
+            RouteLine("POST", f"{one}/sql-price", "price", self.price_sql, _SQL),
             RouteLine("GET", f"{one}/releases", "see own releases", self.list_releases),
             RouteLine("GET", f"{one}/history", "see own releases", self.show_history),
             RouteLine("GET", f"{one}/receipts/{{entry}}", "see own releases", self.show_receipt),
@@ -120,7 +130,8 @@ class AnalystApi:
         """Return the public description of a dataset."""
         described = self._curator.describe_dataset(dataset)
         frozen = self._curator.store.is_frozen(dataset)
-        return public_facts(described.dataset) | {"title": described.title, "frozen": frozen}
+        limits = self._curator.limits_of(dataset).to_dict()
+        return public_facts(described.dataset) | {"title": described.title, "frozen": frozen} | limits
 
     def show_budget(self, request: Request, dataset: str) -> Any:
         """Return what this token's holder may still spend."""
@@ -166,6 +177,16 @@ class AnalystApi:
         """Fit a model and pay for it. The same key again returns the same model and charges nothing."""
         return await self._answer(request, dataset, "fit", key)
 
+    async def sql(self, request: Request, dataset: str, key: _Key = None) -> Any:
+        """Answer a statement in SQL and pay for it; EXPLAIN PRICE before it returns its price and spends nothing."""
+        if AskedStatement.read(body_of(request)).wants_price:
+            return await asyncio.to_thread(self.price_sql, request, dataset)
+        return await self._answer(request, dataset, "sql", key)
+
+    def price_sql(self, request: Request, dataset: str) -> Any:
+        """Return what a statement in SQL would cost: its releases, their sensitivity and price; nothing is spent."""
+        return self._curator.price_statement(dataset, sender_of(request), AskedStatement.read(body_of(request)))
+
     async def _answer(self, request: Request, dataset: str, kind: str, key: str | None) -> Response:
         record = await answer_request(
             self._curator, self._gate, self._pool, sender_of(request), dataset, kind, body_of(request), key
@@ -202,16 +223,13 @@ class AnalystApi:
     async def show_job(self, request: Request, job: str, wait: _Wait = 0.0) -> Any:
         """Return the state of a question, and its answer once it may leave; ``wait`` for it up to so many seconds."""
         record = await asyncio.to_thread(self._curator.own_request, sender_of(request), job)
-        found = await self._pool.wait(job, min(wait, self._curator.settings.limits.wait_seconds), sender_of(request))
+        seconds = min(wait, self._curator.settings.limits.wait_seconds)
+        found = await self._pool.wait(job, seconds, sender_of(request), for_owner=True)
         return self._pool.describe(found or record)
 
     def cancel_job(self, request: Request, job: str) -> Any:
-        """Take back a question that waits for the owner. One that runs is charged and ends by itself."""
-        who = sender_of(request)
-        if self._curator.own_request(who, job).state != RequestState.WAITING:
-            raise Refused(409, "running", "This question runs or has ended, and is charged.", "see its receipt")
-        self._curator.decide(job, approved=False, actor=f"{who.role.value}:{who.subject}")
-        return {"cancelled": job}
+        """Cancel a question. One that waits costs nothing; a training ends after its current phase, and is charged."""
+        return self._pool.describe(self._curator.cancel(sender_of(request), job))
 
 
 async def answer_request(

@@ -13,15 +13,18 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
+
+from sqlalchemy.exc import SQLAlchemyError
 
 from expost.core import BudgetExceeded, ExpostError, InvalidRequest, Loss, Release, TargetNotMet
 from expost.ledger import Ledger, open_ledger
+from expost.models.descent.training_watch import stop_when
 from expost.models.saved_model import model_document
 from expost.service.access_token import Identity, Role, TokenRecord, TokenSecret
 from expost.service.kept_answer import KeptAnswer
-from expost.service.question_form import TESTS, AskedFit, AskedQuestion
+from expost.service.question_form import TESTS, AskedFit, AskedQuestion, AskedStatement
+from expost.service.question_limits import QuestionLimits
 from expost.service.service_settings import DatasetSettings, ServiceSettings
 from expost.service.service_store import RequestRecord, RequestState, ServiceStore
 from expost.service.time_grid import TimeGrid
@@ -72,6 +75,10 @@ def error_body(error: ExpostError) -> dict[str, Any]:
         except InvalidRequest:  # a model, which is given only if it is good enough
             body["release"] = encode_release(Release(None, error.release.receipt))
     return {"error": body}
+
+
+def _cancelled(cost: str) -> dict[str, Any]:
+    return error_body(Refused(409, "cancelled", "This question was cancelled.", cost))
 
 
 _INTERRUPTED = {
@@ -130,6 +137,7 @@ class Curator:
         self._worker = f"{os.getpid()}-{uuid.uuid4().hex[:12]}"
         for each in settings.datasets:
             self._open_session(each, None)  # opens the accounts, which is the owner's right
+        self._stops, self._put_off = set[str](), set[str]()
         self._stopping = threading.Event()
         self._beating = threading.Thread(target=self._beat, name="beat", daemon=True)
         self._beating.start()
@@ -197,6 +205,11 @@ class Curator:
         self.log(actor, "create token", dataset, token=secret.token_id, role=role.value, subject=subject)
         return secret
 
+    def usable_tokens(self, subject: str) -> list[TokenRecord]:
+        """Return the tokens of a name that are neither revoked nor expired, oldest first."""
+        now = self.now()
+        return [each for each in self.store.list_tokens() if each.subject == subject and each.is_usable(now)]
+
     def revoke_token(self, token_id: str, *, actor: str = "owner") -> None:
         """Revoke a token; requests that it has begun end, but their answers are not given to it any more."""
         if not self.store.revoke_token(token_id, self.now()):
@@ -237,6 +250,30 @@ class Curator:
                 )
             return self._sessions[key]
 
+    def limits_of(self, dataset: str) -> QuestionLimits:
+        """Return what one question of an analyst about a dataset may cost."""
+        described = self.describe_dataset(dataset)
+        return self.store.find_limits(dataset) or described.limits
+
+    def change_limits(self, dataset: str, limits: QuestionLimits, *, actor: str) -> None:
+        """Decide what one question of an analyst about a dataset may cost, from now on and for all workers.
+
+        Parameters
+        ----------
+        dataset : str
+            The name of the dataset.
+        limits : QuestionLimits
+            The limits.
+        actor : str
+            Who decides, for the audit log.
+        """
+        described = self.describe_dataset(dataset)
+        if limits.question_cap is not None:
+            # The cap of questions that name an accuracy and no cap of their own, which receipts state.
+            self.ledger.change_budget(f"dataset:{described.name}", question_cap=float(limits.question_cap))
+        self.store.change_limits(dataset, limits)
+        self.log(actor, "change limits", dataset, **limits.to_dict())
+
     # Prices
 
     def price(self, dataset: str, identity: Identity, asked: AskedQuestion) -> dict[str, Any]:
@@ -244,9 +281,48 @@ class Curator:
         whole = self.session(dataset, identity)
         with _refusing(asked.statistic):
             session = asked.session(whole)
+            self.check_size(asked, session)
             if asked.statistic in TESTS:
                 return encode_price(session.price(asked.build(session)))
             return encode_price(session.price(asked.statistic, **asked.arguments))
+
+    def check_size(self, asked: AskedQuestion, session: Session) -> None:
+        """Refuse a question with more groups than the service allows.
+
+        Parameters
+        ----------
+        asked : AskedQuestion
+            The question.
+        session : Session
+            The session that would answer it.
+        """
+        given = {name: value for name, value in asked.arguments.items() if name != "expect"}
+        cells, most = (
+            _count_cells(AskedQuestion(asked.statistic, given).build(session), session),
+            self.settings.limits.groups,
+        )
+        if cells > most:
+            raise InvalidRequest(f"Expected at most {most} groups", got=cells, do="Ask for fewer groups or bins")
+
+    def price_of(self, kind: str, dataset: str, identity: Identity, body: Any) -> dict[str, Any]:
+        """Return what a request would cost, of the kind "ask", "fit" or "sql"."""
+        if kind == "ask":
+            return self.price(dataset, identity, AskedQuestion.read(body))
+        if kind == "sql":
+            return self.price_statement(dataset, identity, AskedStatement.read(body))
+        return self.price_fit(dataset, identity, AskedFit.read(body))
+
+    def price_statement(self, dataset: str, identity: Identity, asked: AskedStatement) -> dict[str, Any]:
+        """Return what a statement in SQL would cost. Nothing is spent and no row is read."""
+        whole = self.session(dataset, identity)
+        with _refusing("the statement"):
+            price = asked.session(whole).sql_price(asked.text, **asked.terms)
+        parts = [
+            {"question": each.question, "sensitivity": each.sensitivity, "worst_case": each.worst_case.to_json()}
+            | {"climbs": each.climbs}
+            for each in price.parts
+        ]
+        return encode_price(price.quote) | {"parts": parts, "unit": price.unit}
 
     def price_fit(self, dataset: str, identity: Identity, asked: AskedFit) -> dict[str, Any]:
         """Return what a fit would cost. Nothing is spent and no row is read."""
@@ -262,32 +338,28 @@ class Curator:
 
         The request is checked first: what can be refused from public facts is refused here and stored nowhere.
         """
-        described = self.describe_dataset(dataset)
         text = json.dumps(body, sort_keys=True, ensure_ascii=False)
         name = _request_id(identity.subject, dataset, key)
         earlier = self.store.find_request(name)
         if earlier is None:
             self._check_thawed(dataset)
-            price = (
-                self.price(dataset, identity, AskedQuestion.read(body))
-                if kind == "ask"
-                else self.price_fit(dataset, identity, AskedFit.read(body))
-            )
+            price = self.price_of(kind, dataset, identity, body)
             if price["above_cap"]:
                 raise BudgetExceeded(
                     f"Expected a question within its cap, and this one costs {price['worst_case_text']}: "
                     f"{price['above_cap']}",
                     do="Ask for less accuracy",
                 )
-            limit, worst = described.approval_above, Loss.from_json(price["worst_case"]).amounts()
-            most = described.question_cap
-            if most is not None and identity.role is Role.ANALYST and _is_above(worst, most):
+            limits, worst = self.limits_of(dataset), Loss.from_json(price["worst_case"]).amounts()
+            bound = identity.role is Role.ANALYST
+            if bound and limits.forbids(worst):
                 raise BudgetExceeded(
-                    f"Expected a question of at most epsilon {float(most):g}, the owner's cap of one question",
+                    f"Expected a question of at most epsilon {float(limits.question_cap or 0):g}, the owner's cap of one "
+                    "question",
                     got=price["worst_case_text"],
                     do="Ask for less",
                 )
-            waits = limit is not None and identity.role is Role.ANALYST and _is_above(worst, limit)
+            waits = bound and limits.defers(worst)
             record = RequestRecord(
                 request_id=name,
                 subject=identity.subject,
@@ -300,8 +372,7 @@ class Curator:
                 beat=None if waits else self._clock(),
                 created=self.now().isoformat(timespec="microseconds"),
             )
-            actor = f"{identity.role.value}:{identity.subject}"
-            earlier = self.store.add_request(record, actor=actor, at=self.now())
+            earlier = self.store.add_request(record, actor=identity.actor, at=self.now())
             if earlier is None:
                 return record, True
         if earlier.body != text or earlier.kind != kind:
@@ -324,15 +395,28 @@ class Curator:
         began, size = self._clock(), _PublicSize()
         status, response = 503, _FAILED
         try:
-            status, response = self._respond(record, identity, size)
+            if self._is_in(record, RequestState.STOPPING):
+                status, response = 409, _cancelled("nothing spent, data untouched")
+            else:
+                status, response = self._respond(record, identity, size)
             json.dumps(response, allow_nan=False)
         except KeyboardInterrupt:
-            status, response = 503, _INTERRUPTED
+            stopped = record.request_id in self._stops
+            status, response = (
+                (409, _cancelled("what was reserved for it stays charged")) if stopped else (503, _INTERRUPTED)
+            )
         except Exception as error:  # its message may carry cells
             _LOG.error("a question failed: %s", type(error).__name__)
             status, response = 503, _FAILED
         visible = self._grid.leave_at(began, self._clock(), cells=size.cells, fit=record.kind == "fit")
-        return self._finish(record, status, response, visible)
+        try:
+            # An answer that was kept is charged: if the ledger or the database failed after that, it is settled later.
+            if not (status == 503 and self._is_in(record, RequestState.KEPT)):
+                return self._finish(record, status, response, visible)
+        except SQLAlchemyError as error:
+            _LOG.error("a question was put off: %s", type(error).__name__)
+        self._put_off.add(record.request_id)
+        return Answered(status, response, visible)
 
     def _respond(self, record: RequestRecord, identity: Identity, size: _PublicSize) -> tuple[int, dict[str, Any]]:
         """Return the status and the body of the response to a request."""
@@ -341,8 +425,15 @@ class Curator:
             if record.kind == "fit":
                 fit = AskedFit.read(body)
                 terms: dict[str, Any] = {"features": fit.features, "target": fit.target, "keep": keep}
-                model = session.fit(fit.build(), request_id=record.request_id, **terms)
+                with stop_when(lambda: record.request_id in self._stops):
+                    model = session.fit(fit.build(), request_id=record.request_id, **terms)
                 return 200, {"model": model_document(model)}
+            if record.kind == "sql":
+                statement = AskedStatement.read(body)
+                terms = {"request_id": record.request_id, "keep": keep, **statement.terms}
+                table = statement.session(session).sql(statement.text, **terms)
+                size.cells = max(1, len(table))
+                return 200, {"release": encode_release(table)}
             question = AskedQuestion.read(body)
             session = question.session(session)
             query = question.build(session)
@@ -377,14 +468,18 @@ class Curator:
         text = json.dumps(body, ensure_ascii=False, allow_nan=False)
         terms: dict[str, Any] = {"status": status, "response": text, "visible": visible, "kept": None}
         self.store.change_request(record.request_id, only_by=self._worker, state=RequestState.DONE, **terms)
+        self._stops.discard(record.request_id)
+        self._put_off.discard(record.request_id)
         return Answered(status, body, visible)
 
     def recover(self, record: RequestRecord) -> RequestRecord:
         """Finish a request whose worker has stopped; return it as it is otherwise."""
-        unfinished = record.state in (RequestState.RUNNING, RequestState.KEPT)
-        if not unfinished or record.worker == self._worker or not self._is_lost(record):
+        own = record.worker == self._worker
+        left = record.request_id in self._put_off if own else self._is_lost(record)
+        if record.state not in RequestState.UNFINISHED or not left:
             return record
         if self.store.adopt_request(record, self._worker, self._clock()):
+            self._put_off.add(record.request_id)  # until it is finished: the database may fail again
             if record.kept is None:
                 self._finish(record, 503, _INTERRUPTED, self._clock())
             else:
@@ -402,7 +497,7 @@ class Curator:
     def recover_all(self) -> int:
         """Finish all requests whose workers have stopped, and return how many there were."""
         lost = 0
-        for state in (RequestState.RUNNING, RequestState.KEPT):
+        for state in RequestState.UNFINISHED:
             for record in self.store.list_requests(state=state, last=10_000):
                 lost += self.recover(record) is not record
         return lost
@@ -414,9 +509,31 @@ class Curator:
         while not self._stopping.wait(_BEAT_SECONDS):
             try:
                 self.store.beat(self._worker, self._clock())
+                stopping = self.store.list_requests(state=RequestState.STOPPING)
+                self._stops |= {each.request_id for each in stopping if each.worker == self._worker}
                 self.recover_all()
             except Exception:  # the database may be away for a while; the next beat tries again
                 continue
+
+    def _is_in(self, record: RequestRecord, state: str) -> bool:
+        """Return whether a request is in a state now."""
+        now = self.store.find_request(record.request_id)
+        return now is not None and now.state == state
+
+    def cancel(self, who: Identity, request_id: str) -> RequestRecord:
+        """End one's own request: one that waits costs nothing, one that runs ends at its next public point.
+
+        Statistics have none, so they are answered and charged once they have begun.
+        """
+        record = self.own_request(who, request_id)
+        if record.state == RequestState.WAITING:
+            return self.decide(request_id, approved=False, actor=who.actor)
+        if not self.store.change_request(request_id, only_if=RequestState.RUNNING, state=RequestState.STOPPING):
+            raise Refused(409, "running", "This question has ended, or has its answer already.", "see its receipt")
+        if record.worker == self._worker:
+            self._stops.add(request_id)
+        self.log(who.actor, "cancel", record.dataset, request=request_id)
+        return self.own_request(who, request_id)
 
     # Approvals
 
@@ -461,19 +578,12 @@ def _refusing(what: str) -> Iterator[None]:
         raise InvalidRequest(f"Expected arguments of {what} that can be computed", do="Correct them") from None
 
 
-def _is_above(worst: Mapping[str, Fraction], limit: Fraction) -> bool:
-    """Return whether a worst case is above an epsilon, or cannot be compared with it."""
-    if "epsilon" in worst:
-        return worst["epsilon"] > limit
-    # BS16, Proposition 1.4: epsilon-DP implies rho-zCDP with rho = epsilon^2 / 2.
-    return "rho" not in worst or worst["rho"] > limit**2 / 2
-
-
 def _count_cells(query: Any, session: Session) -> int:
     """Return the number of public groups of a question."""
     names = getattr(query, "by", None)
     names = [names] if isinstance(names, str) else names if isinstance(names, list | tuple) else []
-    cells = 1
+    bins = getattr(query, "bins", None)
+    cells = bins if isinstance(bins, int) else 1
     for name in names:
         if isinstance(name, str) and name in session.dataset.categories:
             cells *= max(1, len(session.dataset.categories[name]))

@@ -17,11 +17,15 @@ from expost.service.api_routes import AnalystApi
 from expost.service.curator import Curator, Refused
 from expost.service.http_requests import BodyLimit, Gate, refusal
 from expost.service.job_pool import JobPool
+from expost.service.openapi_document import describe_routes
+from expost.service.openid_provider import OpenIdProvider
 from expost.service.owner_pages import OwnerPages
 from expost.service.owner_routes import OwnerApi
 from expost.service.page_frame import PageFrame, static_files
 from expost.service.page_routes import AnalystPages
 from expost.service.service_metrics import ServiceMetrics
+from expost.service.service_store import RequestState
+from expost.service.sign_in_pages import SignInPages
 
 __all__ = ["create_app"]
 
@@ -36,11 +40,15 @@ def create_app(curator: Curator) -> FastAPI:
     """
     gate, metrics = Gate(curator), ServiceMetrics()
     pool = JobPool(curator, gate)
+    openid = curator.settings.openid
+    provider = None if openid is None else OpenIdProvider(openid)
 
     @asynccontextmanager
     async def run(_: FastAPI) -> AsyncIterator[None]:
         yield
         pool.close()
+        if provider is not None:
+            provider.close()
         curator.close()
 
     app = FastAPI(
@@ -58,9 +66,11 @@ def create_app(curator: Curator) -> FastAPI:
     app.state.pages = frame
     app.include_router(AnalystApi(curator, gate, pool).router())
     app.include_router(OwnerApi(curator, gate, pool).router())
+    app.include_router(SignInPages(curator, gate, frame, provider).router())
     app.include_router(AnalystPages(curator, gate, pool, frame).router())
     app.include_router(OwnerPages(curator, gate, pool, frame).router())
     app.mount("/static", static_files())
+    describe_routes(app)
     _add_health(app, curator, metrics)
     _add_error_forms(app)
     app.middleware("http")(metrics.watch)
@@ -82,7 +92,11 @@ def _add_health(app: FastAPI, curator: Curator, metrics: ServiceMetrics) -> None
 
     @app.get("/metrics", include_in_schema=False)
     def show_metrics() -> Any:
-        return PlainTextResponse(metrics.text(), media_type="text/plain; version=0.0.4")
+        # How many questions run would tell how long they take, and what was spent is for the owner: neither is here.
+        waiting = curator.store.count_requests(RequestState.WAITING)
+        frozen = sum(curator.store.is_frozen(each.name) for each in curator.settings.datasets)
+        facts = {"datasets": len(curator.settings.datasets), "datasets_frozen": frozen, "questions_waiting": waiting}
+        return PlainTextResponse(metrics.text(facts), media_type="text/plain; version=0.0.4")
 
 
 def _add_error_forms(app: FastAPI) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -104,9 +105,16 @@ class BodyLimit:
                 # The type alone: a message or a traceback may carry cells.
                 if body.refused is None:
                     _LOG.error("internal error: %s", type(error).__name__)
-                    body.refused = Refused(500, "internal", "The service failed.", "see the ledger")
+                    body.refused = _failure_of(error)
         if body.refused is not None and not started:
             await refusal(body.refused)(scope, receive, add_headers)
+
+
+def _failure_of(error: Exception) -> Refused:
+    if isinstance(error, SQLAlchemyError):
+        again = "The service cannot reach its database. Send the request again, under the same Idempotency-Key."
+        return Refused(503, "unavailable", again, "see the ledger")
+    return Refused(500, "internal", "The service failed.", "see the ledger")
 
 
 class _CountedBody:

@@ -53,22 +53,25 @@ class JobPool:
 
         future.add_done_callback(forget)
 
-    async def wait(self, request_id: str, seconds: float, who: Identity) -> RequestRecord | None:
+    async def wait(
+        self, request_id: str, seconds: float, who: Identity, *, for_owner: bool = False
+    ) -> RequestRecord | None:
         """Return a request once its answer may leave, or after so many seconds as it is then.
 
-        Refuse if the token of the one who waits has been revoked meanwhile.
+        One that needs the owner's approval is returned at once, unless ``for_owner`` waits for that, too. Refuse if the
+        token of the one who waits has been revoked meanwhile.
         """
-        found = await self._wait(request_id, seconds)
+        found = await self._wait(request_id, seconds, for_owner)
         await asyncio.to_thread(self._gate.check_usable, who)
         return found
 
-    async def _wait(self, request_id: str, seconds: float) -> RequestRecord | None:
+    async def _wait(self, request_id: str, seconds: float, for_owner: bool) -> RequestRecord | None:
         until = time.monotonic() + seconds
         while True:
             record = await asyncio.to_thread(self._curator.store.find_request, request_id)
-            if record is None or record.state == RequestState.WAITING:
-                return record
             left = until - time.monotonic()
+            if record is None or (record.state == RequestState.WAITING and not (for_owner and left > 0)):
+                return record
             if record.state == RequestState.DONE:
                 hidden = (record.visible or 0.0) - time.time()
                 if hidden <= 0 or left <= 0:
@@ -90,14 +93,23 @@ class JobPool:
     def describe(self, record: RequestRecord) -> dict[str, Any]:
         """Return the public facts of a request; its answer only if it may leave."""
         visible = self.is_visible(record)
-        state = "done" if visible else "waiting for the owner" if record.state == RequestState.WAITING else "running"
         facts: dict[str, Any] = {
             "job": record.request_id,
             "dataset": record.dataset,
             "question": record.question,
-            "state": state,
+            "state": "done" if visible else self._progress(record),
             "asked": record.created[:16],
         }
         if visible:
             facts |= {"status": record.status, "result": json.loads(record.response or "null")}
         return facts
+
+    def _progress(self, record: RequestRecord) -> str:
+        """Return how far a request is, in words that depend on the requests alone and not on rows."""
+        if record.state == RequestState.WAITING:
+            return "waiting for the owner"
+        if record.state == RequestState.STOPPING:
+            return "stopping"
+        future = self._futures.get(record.request_id)
+        idle = future is not None and not future.running() and not future.done()
+        return "queued" if idle else "running"

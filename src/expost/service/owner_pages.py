@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -13,13 +14,19 @@ from expost.service.access_token import Identity, Role
 from expost.service.curator import Curator, status_of
 from expost.service.http_requests import Gate
 from expost.service.job_pool import JobPool
-from expost.service.owner_routes import change_frozen, decide_request, make_token, token_facts
+from expost.service.owner_routes import (
+    change_frozen,
+    decide_request,
+    list_waiting,
+    make_token,
+    read_limits,
+    token_facts,
+)
 from expost.service.page_frame import PageFrame, PageRoute, read_form
-from expost.service.page_picture import draw_spending
+from expost.service.page_picture import LINE_COLOURS, draw_answers, draw_spending
 from expost.service.question_menu import read_number
 from expost.service.route_table import RouteLine, build_router, sender_of
-from expost.service.service_store import RequestState
-from expost.service.spending_report import report_spending
+from expost.service.spending_report import report_spending, trace_spending
 
 __all__ = ["OwnerPages"]
 
@@ -52,6 +59,7 @@ class OwnerPages:
             RouteLine("POST", "/owner/tokens/{token}/revoke", "change tokens", self.revoke_token),
             RouteLine("GET", "/owner/approvals", "see approvals", self.show_approvals),
             RouteLine("POST", "/owner/approvals/{job}", "decide approvals", self.decide),
+            RouteLine("POST", "/owner/datasets/{dataset}/limits", "change limits", self.change_limits),
             RouteLine("POST", "/owner/datasets/{dataset}/freeze", "freeze datasets", self.freeze),
             RouteLine("POST", "/owner/datasets/{dataset}/thaw", "freeze datasets", self.thaw),
         ]
@@ -72,29 +80,41 @@ class OwnerPages:
                 "percent": round(100 * own["share"], 1),
                 "frozen": self._curator.store.is_frozen(each.name),
                 "analysts": [one for one in accounts if one["dataset"] == each.name and one["analyst"]],
-                "picture": self._draw_account(f"dataset:{each.name}"),
+                "limits": self._curator.limits_of(each.name).to_dict(),
+                **self._draw_spending(each.name),
             }
             found.append(own | shown)
         terms: dict[str, Any] = {
             "datasets": found,
             "verified": f"The ledger was checked: {self._curator.ledger.verify()}.",
-            "can_freeze": who.role is Role.OWNER,
+            "can_change": who.role is Role.OWNER,
+            "in_file": "://" not in self._curator.settings.ledger,
         }
         return self._frame.render(request, "spending.html", who, here="spending", **terms)
 
-    def _draw_account(self, account: str) -> str:
-        budget = self._curator.ledger.budget(account).amounts().get("epsilon")
-        steps, total = [], 0.0
-        for entry in self._curator.ledger.history(account):
-            if entry.receipt is not None:
-                total += float(entry.receipt.bill.amounts().get("epsilon", 0))
-                steps.append((str(entry.at)[:10], total))
-        return draw_spending(steps, 0.0 if budget is None else float(budget))
+    def _draw_spending(self, dataset: str) -> dict[str, Any]:
+        traced, budget = trace_spending(self._curator, dataset), self._curator.ledger.budget(f"dataset:{dataset}")
+        top = float(budget.amounts().get("epsilon", 0))
+        legend = [
+            (number % LINE_COLOURS, name, amounts[-1])
+            for number, (name, amounts) in enumerate(traced.lines.items())
+            if amounts
+        ]
+        parts = [(name, amount, None, None) for name, amount in traced.parts]
+        return {
+            "picture": draw_spending(traced.lines, traced.ends, top),
+            "legend": legend,
+            "parts": draw_answers(parts),
+        }
 
     def show_log(self, request: Request) -> Response:
         """Show who did what."""
         who, store = sender_of(request), self._curator.store
-        lines = [each for each in store.read_log() if who.dataset in (None, each.dataset)]
+        lines = [
+            {"minute": each.at[:16].replace("T", " "), "facts": _facts_of(each.detail), **vars(each)}
+            for each in store.read_log()
+            if who.dataset in (None, each.dataset)
+        ]
         return self._frame.render(request, "log.html", who, here="log", lines=lines, intact=store.check_log())
 
     def show_tokens(self, request: Request) -> Response:
@@ -110,7 +130,7 @@ class OwnerPages:
         """Make the token of a form, and show it once."""
         who, form = sender_of(request), await read_form(request)
         try:
-            made = await asyncio.to_thread(make_token, self._curator, _token_of(form), actor=f"owner:{who.subject}")
+            made = await asyncio.to_thread(make_token, self._curator, _token_of(form), actor=who.actor)
         except ExpostError as error:
             terms = {"status": status_of(error), "error": str(error)}
             return await asyncio.to_thread(self._tokens_page, request, who, **terms)
@@ -118,13 +138,12 @@ class OwnerPages:
 
     def revoke_token(self, request: Request, token: str) -> Response:
         """Revoke a token."""
-        self._curator.revoke_token(token, actor=f"owner:{sender_of(request).subject}")
+        self._curator.revoke_token(token, actor=sender_of(request).actor)
         return RedirectResponse("/owner/tokens", 303)
 
     def show_approvals(self, request: Request) -> Response:
         """Show the questions that wait for the owner."""
-        waiting = self._curator.store.list_requests(state=RequestState.WAITING)
-        found = [self._pool.describe(each) | {"analyst": each.subject} for each in waiting]
+        found = list_waiting(self._curator, self._pool)
         return self._frame.render(request, "approvals.html", sender_of(request), here="approvals", requests=found)
 
     async def decide(self, request: Request, job: str) -> Response:
@@ -133,6 +152,14 @@ class OwnerPages:
         who = sender_of(request)
         await asyncio.to_thread(decide_request, self._curator, self._pool, job, approved=approved, who=who)
         return RedirectResponse("/owner/approvals", 303)
+
+    async def change_limits(self, request: Request, dataset: str) -> Response:
+        """Decide what one question of an analyst may cost."""
+        who, form = sender_of(request), await read_form(request)
+        names = {"question_cap": "the most for one question", "approval_above": "the limit for your approval"}
+        given = {name: read_number(form[name], what) if form.get(name) else None for name, what in names.items()}
+        await asyncio.to_thread(self._curator.change_limits, dataset, read_limits(given), actor=who.actor)
+        return RedirectResponse("/owner", 303)
 
     def freeze(self, request: Request, dataset: str) -> Response:
         """Refuse all questions about a dataset."""
@@ -143,6 +170,14 @@ class OwnerPages:
         """Allow questions about a dataset again."""
         change_frozen(self._curator, dataset, frozen=False, who=sender_of(request))
         return RedirectResponse("/owner", 303)
+
+
+def _facts_of(detail: str) -> list[tuple[str, str]]:
+    """Return the details of a log line as names and short texts."""
+    return [
+        (name, str(value)[:16] if name in ("request", "token") else str(value))
+        for name, value in json.loads(detail).items()
+    ]
 
 
 def _token_of(form: dict[str, str]) -> dict[str, Any]:

@@ -2,21 +2,48 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import tempfile
+from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, Request
-from fastapi.responses import PlainTextResponse
+from fastapi.responses import FileResponse, PlainTextResponse, Response
+from starlette.background import BackgroundTask
 
-from expost.core import InvalidRequest
+from expost.core import ExpostError, InvalidRequest
+from expost.core.rational import rational
+from expost.ledger import EntryKind, LedgerHistory
+from expost.ledger.backup import back_up_ledger
 from expost.service.access_token import Identity, Role, TokenRecord, parse_duration
 from expost.service.curator import Curator
 from expost.service.http_requests import Gate, StrictRoute
 from expost.service.job_pool import JobPool
-from expost.service.route_table import RouteLine, body_of, build_router, sender_of
+from expost.service.question_limits import QuestionLimits
+from expost.service.route_table import RouteLine, body_of, build_router, json_body, sender_of
 from expost.service.service_store import RequestState
 from expost.service.spending_report import report_spending
 
-__all__ = ["OwnerApi", "change_frozen", "decide_request", "make_token", "token_facts"]
+__all__ = ["OwnerApi", "change_frozen", "decide_request", "list_waiting", "make_token", "read_limits", "token_facts"]
+
+_TOKEN = json_body(
+    ["role", "subject"],
+    {
+        "role": {"type": "string", "enum": [each.value for each in Role]},
+        "subject": {"type": "string"},
+        "dataset": {"type": ["string", "null"]},
+        "budget": {"type": ["number", "array", "null"], "items": {"type": "number"}},
+        "expires": {"type": ["string", "null"]},
+    },
+    {"role": "analyst", "subject": "analyst-1", "dataset": "people", "budget": [0.5, 1e-7], "expires": "30d"},
+)
+_DECISION = json_body(["approve"], {"approve": {"type": "boolean"}}, {"approve": True})
+_LIMITS = json_body(
+    ["question_cap", "approval_above"],
+    {name: {"type": ["number", "null"]} for name in ("question_cap", "approval_above")},
+    {"question_cap": 0.5, "approval_above": 0.2},
+)
 
 
 class OwnerApi:
@@ -41,12 +68,15 @@ class OwnerApi:
             RouteLine("GET", "/spending", "see spending", self.show_spending),
             RouteLine("GET", "/log", "see audit log", self.show_log),
             RouteLine("GET", "/verify", "verify ledger", self.verify),
+            RouteLine("GET", "/anchor", "verify ledger", self.show_anchor),
             RouteLine("GET", "/ledger.csv", "export ledger", self.export),
+            RouteLine("GET", "/ledger.backup", "back up ledger", self.back_up),
             RouteLine("GET", "/tokens", "see tokens", self.list_tokens),
-            RouteLine("POST", "/tokens", "change tokens", self.create_token),
+            RouteLine("POST", "/tokens", "change tokens", self.create_token, _TOKEN),
             RouteLine("DELETE", "/tokens/{token}", "change tokens", self.revoke_token),
             RouteLine("GET", "/approvals", "see approvals", self.list_approvals),
-            RouteLine("POST", "/approvals/{job}", "decide approvals", self.decide),
+            RouteLine("POST", "/approvals/{job}", "decide approvals", self.decide, _DECISION),
+            RouteLine("POST", "/datasets/{dataset}/limits", "change limits", self.change_limits, _LIMITS),
             RouteLine("POST", "/datasets/{dataset}/freeze", "freeze datasets", self.freeze),
             RouteLine("POST", "/datasets/{dataset}/thaw", "freeze datasets", self.thaw),
         ]
@@ -69,8 +99,35 @@ class OwnerApi:
     def export(self, request: Request) -> Any:
         """Return the ledger as CSV."""
         chosen = sender_of(request).dataset
-        history = self._curator.ledger.history(None if chosen is None else f"dataset:{chosen}")
+        entries = self._curator.ledger.history(None if chosen is None else f"dataset:{chosen}")
+        # A source entry says where the owner keeps the table.
+        history = LedgerHistory(each for each in entries if each.kind is not EntryKind.SOURCE)
         return PlainTextResponse(history.to_csv(), media_type="text/csv")
+
+    def show_anchor(self) -> Any:
+        """Return a note of the ledger's newest entry, to be kept elsewhere and passed to a later check."""
+        return {"anchor": self._curator.ledger.anchor()}
+
+    def back_up(self) -> Response:
+        """Return a consistent, verified copy of a ledger that is a file. Its anchor is in the header Expost-Anchor."""
+        if "://" in self._curator.settings.ledger:
+            raise InvalidRequest("Expected a ledger in a file", do="Back up the database: see docs/howto/deploy.md")
+        folder = tempfile.mkdtemp(prefix="expost-backup-")
+        try:
+            target = str(Path(folder) / "service.backup")
+            anchor = back_up_ledger(self._curator.settings.ledger, target)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        gone = BackgroundTask(shutil.rmtree, folder, ignore_errors=True)
+        headers = {"expost-anchor": anchor}
+        return FileResponse(target, headers=headers, filename="service.backup", background=gone)
+
+    def change_limits(self, request: Request, dataset: str) -> Any:
+        """Decide what one question of an analyst may cost: ``{"question_cap": 0.5, "approval_above": 0.2}``."""
+        limits = read_limits(body_of(request))
+        self._curator.change_limits(dataset, limits, actor=sender_of(request).actor)
+        return {"dataset": dataset} | limits.to_dict()
 
     def list_tokens(self) -> Any:
         """List all tokens, without their secrets."""
@@ -78,17 +135,16 @@ class OwnerApi:
 
     def create_token(self, request: Request) -> Any:
         """Make a token. Its text is in this response and nowhere else."""
-        return make_token(self._curator, body_of(request), actor=_actor(sender_of(request)))
+        return make_token(self._curator, body_of(request), actor=sender_of(request).actor)
 
     def revoke_token(self, request: Request, token: str) -> Any:
         """Revoke a token."""
-        self._curator.revoke_token(token, actor=_actor(sender_of(request)))
+        self._curator.revoke_token(token, actor=sender_of(request).actor)
         return {"revoked": token}
 
     def list_approvals(self) -> Any:
         """List the questions that wait for the owner."""
-        waiting = self._curator.store.list_requests(state=RequestState.WAITING)
-        return {"waiting": [self._pool.describe(each) | {"analyst": each.subject} for each in waiting]}
+        return {"waiting": list_waiting(self._curator, self._pool)}
 
     def decide(self, request: Request, job: str) -> Any:
         """Approve or refuse a question: ``{"approve": true}``."""
@@ -107,16 +163,37 @@ class OwnerApi:
         return change_frozen(self._curator, dataset, frozen=False, who=sender_of(request))
 
 
+def read_limits(body: Any) -> QuestionLimits:
+    """Return the limits that a request describes; null is no limit."""
+    names = ("question_cap", "approval_above")
+    if not isinstance(body, dict) or set(body) != set(names):
+        raise InvalidRequest("Expected question_cap and approval_above", do="Send an epsilon or null for each")
+    return QuestionLimits(*(None if body[name] is None else rational(body[name], name) for name in names))
+
+
+def list_waiting(curator: Curator, pool: JobPool) -> list[dict[str, Any]]:
+    """Return the questions that wait for the owner: who asks what, and what it may cost."""
+    found = []
+    for each in curator.store.list_requests(state=RequestState.WAITING):
+        asker = Identity(Role.ANALYST, each.subject, each.dataset, "")
+        try:
+            price = curator.price_of(each.kind, each.dataset, asker, json.loads(each.body))["worst_case_text"]
+        except ExpostError as error:  # the budget has changed since
+            price = str(error)
+        found.append(pool.describe(each) | {"analyst": each.subject, "may_cost": price, "body": json.loads(each.body)})
+    return found
+
+
 def change_frozen(curator: Curator, dataset: str, *, frozen: bool, who: Identity) -> dict[str, Any]:
     """Refuse questions about a dataset, or allow them again."""
     (curator.store.freeze if frozen else curator.store.thaw)(dataset)
-    curator.log(_actor(who), "freeze" if frozen else "thaw", dataset)
+    curator.log(who.actor, "freeze" if frozen else "thaw", dataset)
     return {"dataset": dataset, "frozen": frozen}
 
 
 def decide_request(curator: Curator, pool: JobPool, job: str, *, approved: bool, who: Identity) -> None:
     """Approve a question, which then runs for the analyst who asked it, or refuse it."""
-    record = curator.decide(job, approved=approved, actor=_actor(who))
+    record = curator.decide(job, approved=approved, actor=who.actor)
     if approved:
         pool.start(record, Identity(Role.ANALYST, record.subject, record.dataset, f"approved {record.subject}"))
 
@@ -159,7 +236,3 @@ def token_facts(record: TokenRecord) -> dict[str, Any]:
         "expires": minute(record.expires),
         "revoked": minute(record.revoked),
     }
-
-
-def _actor(who: Identity) -> str:
-    return f"{who.role.value}:{who.subject}"

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 
-__all__ = ["draw_answers", "draw_price_curve", "draw_rungs", "draw_spending"]
+__all__ = ["LINE_COLOURS", "draw_answers", "draw_price_curve", "draw_rungs", "draw_spending"]
 
 _WIDTH, _HEIGHT = 560, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 16, 44
 _MOST_BARS = 40
+LINE_COLOURS = 7
+"""How many colours of lines the styles have."""
 _MOST_RUNGS = 14  # the last ones; the intervals of the first are so wide that nothing else would be seen
 
 
@@ -122,33 +124,48 @@ def draw_rungs(rungs: Sequence[tuple[float, float, float, float]]) -> str:
     return _svg("".join(parts), title, x_title="epsilon", y_title="answer")
 
 
-def draw_spending(steps: Sequence[tuple[str, float]], budget: float) -> str:
-    """Return what was spent in all after each charge, below the line of the budget."""
-    if not steps or budget <= 0:
+def draw_spending(lines: Mapping[str, Sequence[float]], ends: tuple[str, str], budget: float) -> str:
+    """Return what was spent after each charge, one line per name; the first name is everything together.
+
+    >>> draw_spending({"all": [0.1, 0.3], "ann": [0.1, 0.1]}, ("May 1", "May 2"), 1.0).count("<polyline")
+    2
+    """
+    names = list(lines)
+    count = len(lines[names[0]]) if names else 0
+    if not count or budget <= 0:
         return ""
-    top = max(budget, max(amount for _, amount in steps))
-    wide = (_WIDTH - _LEFT - _RIGHT) / max(len(steps), 1)
+    most = max(lines[names[0]])
+    near = budget <= 5 * most  # a budget far above would flatten all lines
+    top = max(budget, most) * 1.02 if near else 1.25 * most
+    wide = (_WIDTH - _LEFT - _RIGHT) / count
 
     def down(amount: float) -> float:
         return _TOP + (1 - amount / top) * (_HEIGHT - _TOP - _BOTTOM)
 
-    points = [f"{_LEFT:.1f},{down(0):.1f}"]
-    before = 0.0
-    for number, (_, amount) in enumerate(steps):
-        x = _LEFT + wide * (number + 1)
-        points += [f"{x:.1f},{down(before):.1f}", f"{x:.1f},{down(amount):.1f}"]
-        before = amount
-    line = (
-        f'<line class="cap" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{down(budget):.1f}" y2="{down(budget):.1f}"></line>'
-    )
-    labels = (
-        f'<text x="{_LEFT}" y="{_HEIGHT - 12}">{escape(steps[0][0])}</text>'
-        f'<text x="{_WIDTH - _RIGHT}" y="{_HEIGHT - 12}" text-anchor="end">{escape(steps[-1][0])}</text>'
-        f'<text x="{_LEFT - 8}" y="{down(budget) + 4:.1f}" text-anchor="end">{_short(budget)}</text>'
+    parts = [
+        f'<text x="{_LEFT}" y="{_HEIGHT - 24}">{escape(ends[0])}</text>'
+        f'<text x="{_WIDTH - _RIGHT}" y="{_HEIGHT - 24}" text-anchor="end">{escape(ends[1])}</text>'
         f'<text x="{_LEFT - 8}" y="{down(0) + 4:.1f}" text-anchor="end">0</text>'
-    )
-    body = f'{labels}{line}<polyline class="curve" points="{" ".join(points)}"></polyline>'
-    return _svg(body, f"Spent {_short(before)} of {_short(budget)}", x_title="", y_title="epsilon spent")
+        f'<line class="axis" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{down(0):.1f}" y2="{down(0):.1f}"></line>'
+        f'<text x="{_LEFT - 8}" y="{down(most) + 4:.1f}" text-anchor="end">{_short(most)}</text>'
+    ]
+    if near:
+        y = down(budget)
+        parts.append(f'<line class="cap" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"></line>')
+        parts.append(f'<text x="{_LEFT + 6}" y="{y + 16:.1f}">budget: {_short(budget)}</text>')
+    for number, (name, amounts) in reversed(list(enumerate(lines.items()))):
+        points, before = [f"{_LEFT:.1f},{down(0):.1f}"], 0.0
+        for place, amount in enumerate(amounts):
+            x = _LEFT + wide * (place + 0.5)
+            points += [f"{x:.1f},{down(before):.1f}", f"{x:.1f},{down(amount):.1f}"]
+            before = amount
+        points.append(f"{_WIDTH - _RIGHT:.1f},{down(before):.1f}")
+        parts.append(
+            f'<polyline class="line line-{number % LINE_COLOURS}" points="{" ".join(points)}"><title>'
+            f"{escape(name)}: {_short(before)}</title></polyline>"
+        )
+    title = f"Spent {_short(most)} of {_short(budget)}"
+    return _svg("".join(parts), title, x_title="charges, in their order", y_title="epsilon spent")
 
 
 def _log_scale(values: Sequence[float]) -> tuple[float, float]:

@@ -1,36 +1,37 @@
-"""The analyst's pages: sign in, choose a dataset, build a question, see its price, buy, and look at answers."""
+"""The analyst's pages: choose a dataset, build a question, see its price, buy, and look at answers."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import datetime
-import os
 import uuid
+from collections.abc import Callable
 from typing import Any
 
-from fastapi import APIRouter, Form, Request
+from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
-from expost.core import BudgetExceeded, InvalidRequest
+from expost.core import BudgetExceeded, ExpostError, InvalidRequest
 from expost.core.table_text import csv_text
 from expost.service.access_token import Identity
-from expost.service.answer_page import answer_facts, release_of, show_release
+from expost.service.answer_page import HISTORY_COLUMNS, answer_facts, history_line, release_of, show_release
 from expost.service.api_routes import answer_request
 from expost.service.curator import Curator, Refused, status_of
-from expost.service.http_requests import COOKIE, Gate, StrictRoute
+from expost.service.http_requests import Gate, StrictRoute
 from expost.service.job_pool import JobPool
 from expost.service.page_frame import PageFrame, PageRoute, read_form
 from expost.service.price_preview import FreeLook
 from expost.service.public_description import public_facts
-from expost.service.question_form import AskedQuestion
+from expost.service.question_form import AskedQuestion, AskedStatement
 from expost.service.question_menu import FORECAST, menu_for, question_of
+from expost.service.question_sql import statement_of
 from expost.service.route_table import RouteLine, body_of, build_router, sender_of
-from expost.service.service_store import RequestState
+from expost.service.service_settings import DatasetSettings
+from expost.service.service_store import RequestRecord
+from expost.service.spending_report import balance_facts
 
 __all__ = ["AnalystPages"]
 
-_SIGNED_IN = datetime.timedelta(hours=8)
+_MOST_EXPORTED = 10_000
 
 
 class AnalystPages:
@@ -51,7 +52,6 @@ class AnalystPages:
     def __init__(self, curator: Curator, gate: Gate, pool: JobPool, frame: PageFrame) -> None:
         self._curator, self._gate, self._pool, self._frame = curator, gate, pool, frame
         self._free = FreeLook(curator)
-        self._secure = curator.settings.secure_cookies or curator.settings.certificate is not None
 
     def router(self) -> APIRouter:
         """Return the routes of the pages."""
@@ -59,52 +59,19 @@ class AnalystPages:
             RouteLine("GET", "/", "see datasets", self.show_datasets),
             RouteLine("GET", "/datasets/{dataset}", "see datasets", self.show_dataset),
             RouteLine("POST", "/datasets/{dataset}/ask", "ask", self.buy),
+            RouteLine("POST", "/datasets/{dataset}/sql", "ask", self.buy_statement),
             RouteLine("GET", "/history", "see own releases", self.show_history),
+            RouteLine("GET", "/history.csv", "see own releases", self.export_history),
+            RouteLine("GET", "/history.html", "see own releases", self.report_history),
             RouteLine("GET", "/answers/{job}.csv", "see own releases", self.export_answer),
             RouteLine("GET", "/answers/{job}.html", "see own releases", self.report_answer),
             RouteLine("GET", "/answers/{job}", "see own releases", self.show_answer),
             RouteLine("POST", "/answers/{job}/cancel", "see own jobs", self.cancel),
         ]
         router = build_router(lines, self._gate, PageRoute, in_schema=False)
-        for method, path, handler in (
-            ("GET", "/login", self.show_login),
-            ("POST", "/login", self.login),
-            ("POST", "/logout", self.logout),
-        ):
-            router.add_api_route(path, handler, methods=[method], response_model=None)
         preview = [RouteLine("POST", "/datasets/{dataset}/preview", "price", self.preview)]
         router.include_router(build_router(preview, self._gate, StrictRoute, in_schema=False))
         return router
-
-    # Signing in
-
-    def show_login(self, request: Request) -> Response:
-        """Show the form that takes a token."""
-        return self._frame.render(request, "login.html")
-
-    def login(self, request: Request, token: str = Form(default="")) -> Response:
-        """Open a page session for the holder of a token."""
-        if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-            raise Refused(403, "forged", "Sign in on the page of this service.")
-        identity = self._gate.identify_token(token.strip())
-        if identity is None:
-            error = "This token does not work. It may have expired."
-            return self._frame.render(request, "login.html", status=401, error=error)
-        cookie, csrf = (base64.urlsafe_b64encode(os.urandom(32)).decode() for _ in range(2))
-        self._curator.store.close_page_session(request.cookies.get(COOKIE, ""))
-        self._curator.store.open_page_session(cookie, identity.token_id, csrf, self._curator.now() + _SIGNED_IN)
-        response = RedirectResponse("/", 303)
-        lasting = int(_SIGNED_IN.total_seconds())
-        response.set_cookie(COOKIE, cookie, max_age=lasting, httponly=True, samesite="strict", secure=self._secure)
-        return response
-
-    def logout(self, request: Request, csrf: str = Form(default="")) -> Response:
-        """End a page session."""
-        self._gate.check_csrf(request, csrf)
-        self._curator.store.close_page_session(request.cookies.get(COOKIE, ""))
-        response = RedirectResponse("/login", 303)
-        response.delete_cookie(COOKIE)
-        return response
 
     # Questions
 
@@ -118,12 +85,18 @@ class AnalystPages:
                 "columns": len(each.dataset.schema.kinds),
                 "unit": str(each.dataset.unit),
                 "frozen": self._curator.store.is_frozen(each.name),
-                "left": str(self._curator.session(each.name, who).remaining().as_balance(None)),
+                **balance_facts(self._curator, each.name, who),
             }
             for each in self._curator.settings.datasets
             if who.dataset in (None, each.name)
         ]
-        return self._frame.render(request, "datasets.html", who, here="datasets", datasets=found)
+        others = self._other_datasets(who) if self._curator.settings.openid is not None else []
+        return self._frame.render(request, "datasets.html", who, here="datasets", datasets=found, others=others)
+
+    def _other_datasets(self, who: Identity) -> list[DatasetSettings]:
+        """Return the datasets that other tokens of the same name open."""
+        names = {each.dataset for each in self._curator.usable_tokens(who.subject)} - {who.dataset}
+        return [each for each in self._curator.settings.datasets if each.name in names]
 
     def show_dataset(self, request: Request, dataset: str) -> Response:
         """Show a dataset and the form that builds a question."""
@@ -135,7 +108,8 @@ class AnalystPages:
         facts: dict[str, Any] = {
             "title": described.title,
             "facts": public,
-            "left": str(self._curator.session(dataset, who).remaining().as_balance(None)),
+            "limits": self._curator.limits_of(dataset).to_dict(),
+            **balance_facts(self._curator, dataset, who),
             "frozen": self._curator.store.is_frozen(dataset),
             "menu": menu_for(public["columns"]),
             "form": {},
@@ -156,15 +130,35 @@ class AnalystPages:
         facts = found | {"shown": shown, "expects": FORECAST.get(asked.statistic, "")}
         return {
             name: self._frame.fragment(f"preview_{name}.html", **facts) for name in ("price", "curve", "sample")
-        } | {"text": str(found["quote"])}
+        } | {"text": str(found["quote"]), "sql": self._as_sql(dataset, sender_of(request), asked)}
+
+    def _as_sql(self, dataset: str, who: Identity, asked: AskedQuestion) -> str:
+        """Return a question as SQL, if a statement can ask it; an empty text otherwise."""
+        unit = self._curator.describe_dataset(dataset).dataset.unit.column
+        text = statement_of(asked.statistic, asked.arguments, dataset=dataset, unit=unit)
+        try:
+            if text:
+                self._curator.price_statement(dataset, who, AskedStatement(text, {}, asked.place))
+        except ExpostError:
+            return ""
+        return text
 
     async def buy(self, request: Request, dataset: str) -> Response:
         """Ask the question of a form."""
+        return await self._buy(request, dataset, "ask", question_of)
+
+    async def buy_statement(self, request: Request, dataset: str) -> Response:
+        """Ask the statement of a form."""
+        return await self._buy(request, dataset, "sql", lambda form: {"sql": form.get("sql", "")})
+
+    async def _buy(
+        self, request: Request, dataset: str, kind: str, read: Callable[[dict[str, str]], dict[str, Any]]
+    ) -> Response:
         who, form = sender_of(request), await read_form(request)
         key = form.pop("key", "") or str(uuid.uuid4())
         try:
-            body = question_of(form)
-            record = await answer_request(self._curator, self._gate, self._pool, who, dataset, "ask", body, key)
+            body = read(form)
+            record = await answer_request(self._curator, self._gate, self._pool, who, dataset, kind, body, key)
         except (InvalidRequest, BudgetExceeded, Refused) as error:
             terms: dict[str, Any] = {"status": status_of(error), "error": str(error), "form": form}
             return await asyncio.to_thread(self._dataset_page, request, who, dataset, **terms)
@@ -174,10 +168,27 @@ class AnalystPages:
 
     def show_history(self, request: Request) -> Response:
         """List all answers of the holder of the token."""
+        answers = [answer_facts(each, self._pool, brief=True) for each in self._own_requests(request)]
+        return self._frame.render(request, "history.html", sender_of(request), here="history", answers=answers)
+
+    def _own_requests(self, request: Request) -> list[RequestRecord]:
         who = sender_of(request)
-        records = self._curator.store.list_requests(subject=who.subject)
-        answers = [answer_facts(each, self._pool, brief=True) for each in records]
-        return self._frame.render(request, "history.html", who, here="history", answers=answers)
+        found = self._curator.store.list_requests(subject=who.subject, last=_MOST_EXPORTED)
+        return [each for each in found if who.dataset in (None, each.dataset)]
+
+    def export_history(self, request: Request) -> Response:
+        """Return everything that the holder of the token asked, as CSV with one line per question."""
+        lines = [history_line(each, self._pool) for each in self._own_requests(request)]
+        headers = {"content-disposition": 'attachment; filename="answers.csv"'}
+        text = csv_text(HISTORY_COLUMNS, lines)
+        return PlainTextResponse(text, media_type="text/csv", headers=headers)
+
+    def report_history(self, request: Request) -> Response:
+        """Return everything that the holder of the token asked, as a report of one file."""
+        answers = [answer_facts(each, self._pool) for each in self._own_requests(request)]
+        when = self._curator.now().isoformat(" ", timespec="minutes")[:16]
+        text = self._frame.fragment("history_report.html", answers=answers, who=sender_of(request), when=when)
+        return HTMLResponse(text, headers=_report_headers("answers.html"))
 
     def show_answer(self, request: Request, job: str) -> Response:
         """Show one answer."""
@@ -193,17 +204,11 @@ class AnalystPages:
     def report_answer(self, request: Request, job: str) -> Response:
         """Return an answer as a report."""
         release = self._own_release(request, job)
-        headers = {
-            "content-disposition": f'attachment; filename="answer-{job[:8]}.html"',
-            "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:",
-        }
-        return HTMLResponse(release.report(), headers=headers)
+        return HTMLResponse(release.report(), headers=_report_headers(f"answer-{job[:8]}.html"))
 
     def cancel(self, request: Request, job: str) -> Response:
-        """Take back a question that waits for the owner."""
-        who = sender_of(request)
-        if self._curator.own_request(sender_of(request), job).state == RequestState.WAITING:
-            self._curator.decide(job, approved=False, actor=f"{who.role.value}:{who.subject}")
+        """Cancel a question."""
+        self._curator.cancel(sender_of(request), job)
         return RedirectResponse(f"/answers/{job}", 303)
 
     def _own_release(self, request: Request, job: str) -> Any:
@@ -211,3 +216,11 @@ class AnalystPages:
         if release is None:
             raise Refused(404, "not_found", "There is no such answer.")
         return release
+
+
+def _report_headers(name: str) -> dict[str, str]:
+    """Return the headers of a report, which has its styles in itself."""
+    return {
+        "content-disposition": f'attachment; filename="{name}"',
+        "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:",
+    }

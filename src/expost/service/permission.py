@@ -28,6 +28,7 @@ ACTIONS: dict[str, frozenset[Role]] = {
     "see approvals": _OWNER,
     "decide approvals": _OWNER,
     "freeze datasets": _OWNER,
+    "change limits": _OWNER,
     "back up ledger": _OWNER,
 }
 """The roles that may take each action. An action about a dataset needs a token for that dataset, too."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import pyarrow as pa
 
 import expost.models
 from expost.core import InvalidRequest, Query
@@ -16,7 +19,7 @@ from expost.session.statistic_methods import STATISTICS
 from expost.session.wire_format import decode_value
 from expost.stats import PrivateKeys, hypothesis
 
-__all__ = ["ESTIMATORS", "TESTS", "AskedFit", "AskedQuestion", "check_text", "parse_body"]
+__all__ = ["ESTIMATORS", "TESTS", "AskedFit", "AskedQuestion", "AskedStatement", "check_text", "parse_body"]
 
 TESTS: dict[str, type] = {name: getattr(hypothesis, name) for name in hypothesis.__all__ if name.endswith("Test")}
 """The hypothesis tests that a service runs, under the names of their classes."""
@@ -69,10 +72,7 @@ class AskedQuestion:
 
     def session(self, whole: Session) -> Session:
         """Return the session about the part of the table that is asked about."""
-        found = whole
-        for kind, *words in self.place:
-            found = found.part(*words) if kind == "part" else found.window(*words)
-        return found
+        return _find_place(whole, self.place)
 
     def build(self, session: Session) -> Query:
         """Return the query, with the cap of the accounts that pay if it has none."""
@@ -80,6 +80,38 @@ class AskedQuestion:
             query: Query = TESTS[self.statistic](**self.arguments)
             return query
         return session.build_query(self.statistic, **self.arguments)
+
+
+@dataclass(frozen=True)
+class AskedStatement:
+    """A statement in SQL, with what its asker declares about it."""
+
+    text: str
+    terms: Mapping[str, Any]
+    place: tuple[tuple[Any, ...], ...] = ()
+
+    @classmethod
+    def read(cls, data: Any) -> AskedStatement:
+        """Read ``{"sql": "SELECT COUNT(*) FROM people ERROR WITHIN 5%", "dialect": "duckdb"}``."""
+        _check_object(data, {"sql", "dialect", "tables", "bounds", "place"}, "statement")
+        text, dialect = data.get("sql"), data.get("dialect", "duckdb")
+        if not isinstance(text, str) or not isinstance(dialect, str):
+            raise InvalidRequest("Expected a statement as a text", do='Send {"sql": "SELECT COUNT(*) FROM people ..."}')
+        terms: dict[str, Any] = {"dialect": dialect}
+        if data.get("bounds") is not None:
+            terms["bounds"] = _read_arguments(data["bounds"])
+        if data.get("tables") is not None:
+            terms["tables"] = _read_tables(data["tables"])
+        return cls(text, terms, _read_place(data.get("place", [])))
+
+    @property
+    def wants_price(self) -> bool:
+        """Whether it asks for its price only."""
+        return re.match(r"\s*EXPLAIN\s+PRICE\b", self.text, re.IGNORECASE) is not None
+
+    def session(self, whole: Session) -> Session:
+        """Return the session about the part of the table that is asked about."""
+        return _find_place(whole, self.place)
 
 
 @dataclass(frozen=True)
@@ -182,6 +214,23 @@ def _read_arguments(data: Any) -> dict[str, Any]:
     if not isinstance(data, dict) or not all(name.isidentifier() for name in data):
         raise InvalidRequest("Expected arguments by their names", do='Send e.g. {"within": 3}')
     return {name: _read_argument(value) for name, value in data.items()}
+
+
+def _find_place(whole: Session, place: tuple[tuple[Any, ...], ...]) -> Session:
+    found = whole
+    for kind, *words in place:
+        found = found.part(*words) if kind == "part" else found.window(*words)
+    return found
+
+
+def _read_tables(data: Any) -> dict[str, pa.Table]:
+    """Return public tables that came with a statement, as columns by their names."""
+    if not isinstance(data, dict) or not all(isinstance(each, dict) for each in data.values()):
+        raise InvalidRequest("Expected public tables by their names", do='Send {"sizes": {"city": ["Oslo"], "n": [7]}}')
+    try:
+        return {name: pa.table(_read_argument(columns)) for name, columns in data.items()}
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        raise InvalidRequest("Expected columns of equal length and one kind", do="Correct the tables") from None
 
 
 def _read_place(data: Any) -> tuple[tuple[Any, ...], ...]:

@@ -17,7 +17,7 @@ from expost.service.http_requests import Gate
 from expost.service.permission import ACTIONS
 from expost.service.question_form import check_text
 
-__all__ = ["RouteLine", "body_of", "build_router", "sender_of"]
+__all__ = ["RouteLine", "body_of", "build_router", "json_body", "sender_of"]
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,12 @@ def sender_of(request: Request) -> Identity:
     """Return who sent a request that was let through."""
     identity: Identity = request.state.identity
     return identity
+
+
+def json_body(required: list[str], properties: dict[str, Any], example: dict[str, Any]) -> dict[str, Any]:
+    """Return how a route's body looks, for OpenAPI."""
+    schema = {"type": "object", "required": required, "properties": properties, "additionalProperties": False}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema, "example": example}}}}
 
 
 def body_of(request: Request) -> Any:

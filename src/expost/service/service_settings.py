@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
+import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
@@ -13,8 +15,12 @@ from expost.core import Guarantee, InvalidRequest, as_guarantee
 from expost.core.rational import rational
 from expost.data import Dataset
 from expost.data.description import Description
+from expost.service.question_limits import QuestionLimits
 
-__all__ = ["DatasetSettings", "RequestLimits", "ServiceSettings"]
+__all__ = ["DatasetSettings", "OpenIdSettings", "RequestLimits", "ServiceSettings"]
+
+OPENID_SECRET = "EXPOST_OPENID_SECRET"
+"""The environment variable with the secret that the provider gave to this service."""
 
 _SERVICE = {
     "ledger",
@@ -27,6 +33,7 @@ _SERVICE = {
     "secure_cookies",
     "limits",
     "datasets",
+    "openid",
 }
 _DATASET = {"description", "title", "budget", "question_cap", "approval_above"}
 
@@ -98,23 +105,62 @@ class DatasetSettings:
     def __post_init__(self) -> None:
         if not self.dataset.name:
             raise InvalidRequest("Expected a dataset with a name", do='Write name = "flights" in its description')
-        if (
-            self.approval_above is not None
-            and self.question_cap is not None
-            and self.approval_above >= self.question_cap
-        ):
-            raise InvalidRequest(
-                "Expected approval_above below question_cap, above which nothing is answered",
-                got=float(self.approval_above),
-                do="Raise question_cap, or lower approval_above",
-            )
+        _ = self.limits
         if not self.title:
             object.__setattr__(self, "title", self.dataset.name)
+
+    @property
+    def limits(self) -> QuestionLimits:
+        """What one question of an analyst may cost, unless the owner decides otherwise while the service runs."""
+        return QuestionLimits(self.question_cap, self.approval_above)
 
     @property
     def name(self) -> str:
         """The name of the dataset."""
         return str(self.dataset.name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenIdSettings:
+    """How people of an organisation sign in to the pages with OpenID Connect.
+
+    Parameters
+    ----------
+    issuer : str
+        The provider, e.g. ``"https://login.example.org"``. Its addresses and keys are read from there.
+    client_id : str
+        The name of this service at the provider.
+    secret : str
+        The secret of this service at the provider. A file of settings has none: it is in ``EXPOST_OPENID_SECRET``.
+    address : str
+        The address of this service as browsers see it, e.g. ``"https://host"``.
+    name_claim : str, default "email"
+        The claim whose value is the name that tokens are made for. An email address must be verified.
+    scope : str, default "openid email"
+        What the provider is asked for.
+    """
+
+    issuer: str
+    client_id: str
+    secret: str = field(repr=False)
+    address: str
+    name_claim: str = "email"
+    scope: str = "openid email"
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if not isinstance(value, str) or not value.strip():
+                where = f"{OPENID_SECRET} in the environment" if each.name == "secret" else f"openid.{each.name}"
+                raise InvalidRequest(f"Expected {where} as a text", do="Set it")
+        for name in ("issuer", "address"):
+            if not is_private_address(getattr(self, name)):
+                raise InvalidRequest(f"Expected openid.{name} with https", got=getattr(self, name), do="Correct it")
+
+    @property
+    def redirect_address(self) -> str:
+        """The address that the provider sends browsers back to."""
+        return f"{self.address.rstrip('/')}/login/openid/back"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +187,8 @@ class ServiceSettings:
         Whether cookies of the pages are sent over TLS only. Always so with a certificate.
     limits : RequestLimits
         What requests may use.
+    openid : OpenIdSettings, optional
+        How people of an organisation sign in. Default: with tokens only.
     """
 
     datasets: tuple[DatasetSettings, ...]
@@ -153,6 +201,7 @@ class ServiceSettings:
     time_grid: float | None = None
     secure_cookies: bool = False
     limits: RequestLimits = field(default_factory=RequestLimits)
+    openid: OpenIdSettings | None = None
 
     def __post_init__(self) -> None:
         names = [each.name for each in self.datasets]
@@ -214,6 +263,7 @@ class ServiceSettings:
             ledger=_locate(data.get("ledger", "service.ledger"), folder),
             state=_locate(data.get("state", "service.state"), folder),
             limits=RequestLimits(**limits),
+            openid=_read_openid(data["openid"]) if "openid" in data else None,
             **plain,
         )
 
@@ -226,6 +276,21 @@ class ServiceSettings:
             The name of the dataset.
         """
         return next((each for each in self.datasets if each.name == name), None)
+
+
+def is_private_address(address: str) -> bool:
+    """Return whether nobody between can read what is sent to an address: by TLS, or on this machine."""
+    parts = urllib.parse.urlsplit(address)
+    return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in ("127.0.0.1", "localhost", "::1"))
+
+
+def _read_openid(data: Any) -> OpenIdSettings:
+    names = {each.name for each in fields(OpenIdSettings)} - {"secret"}
+    _check_names(data, names, "openid")
+    missing = next((name for name in ("issuer", "client_id", "address") if name not in data), None)
+    if missing is not None:
+        raise InvalidRequest(f"Expected openid.{missing}", do="See docs/howto/serve-analysts.md")
+    return OpenIdSettings(secret=os.environ.get(OPENID_SECRET, ""), **data)
 
 
 def _read_dataset(data: Any, folder: Path) -> DatasetSettings:
@@ -257,7 +322,7 @@ def _locate(text: Any, folder: Path) -> str:
 
 def _check_names(data: Mapping[str, Any], known: set[str], where: str) -> None:
     if not isinstance(data, Mapping):
-        raise InvalidRequest(f"Expected a table of {where}", do="See docs/service.md")
+        raise InvalidRequest(f"Expected a table of {where}", do="See docs/howto/serve-analysts.md")
     unknown = next((name for name in data if name not in known), None)
     if unknown is not None:
         raise InvalidRequest(f"Expected one of {', '.join(sorted(known))} in the {where}", got=unknown, do="Correct it")

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import sqlalchemy as sql
 
 from expost.core import InvalidRequest
 from expost.service.access_token import Role, TokenRecord
+from expost.service.question_limits import QuestionLimits
 
 __all__ = ["LogLine", "RequestRecord", "RequestState", "ServiceStore"]
 
@@ -53,6 +55,13 @@ _REQUESTS = sql.Table(
     sql.Column("response", sql.Text),
 )
 _FROZEN = sql.Table("service_frozen", _TABLES, sql.Column("dataset", sql.String(200), primary_key=True))
+_CAPS = sql.Table(
+    "service_caps",
+    _TABLES,
+    sql.Column("dataset", sql.String(200), primary_key=True),
+    sql.Column("question_cap", sql.Text),
+    sql.Column("approval_above", sql.Text),
+)
 _LOG = sql.Table(
     "service_log",
     _TABLES,
@@ -80,9 +89,13 @@ class RequestState:
     WAITING = "waiting"
     """For the owner's approval."""
     RUNNING = "running"
+    STOPPING = "stopping"
+    """Its asker wants it no more; its worker ends it if there is no answer yet."""
     KEPT = "kept"
     """The answer is stored, but the ledger may not have settled it yet."""
     DONE = "done"
+    UNFINISHED = (RUNNING, STOPPING, KEPT)
+    """Those of a request that a worker answers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,6 +274,12 @@ class ServiceStore:
         with self._reading() as connection:
             return [RequestRecord(**row) for row in connection.execute(wanted).mappings()]
 
+    def count_requests(self, state: str) -> int:
+        """Return how many requests are in a state."""
+        wanted = sql.select(sql.func.count()).select_from(_REQUESTS).where(_REQUESTS.c.state == state)
+        with self._reading() as connection:
+            return int(connection.execute(wanted).scalar_one())
+
     def change_request(
         self, request_id: str, *, only_if: str | None = None, only_by: str | None = None, **changes: Any
     ) -> bool:
@@ -273,7 +292,7 @@ class ServiceStore:
 
     def beat(self, worker: str, now: float) -> None:
         """Say that the unfinished requests of a worker are still being answered."""
-        mine = (_REQUESTS.c.worker == worker) & _REQUESTS.c.state.in_([RequestState.RUNNING, RequestState.KEPT])
+        mine = (_REQUESTS.c.worker == worker) & _REQUESTS.c.state.in_(RequestState.UNFINISHED)
         with self._writing() as connection:
             connection.execute(sql.update(_REQUESTS).where(mine).values(beat=now))
 
@@ -304,6 +323,26 @@ class ServiceStore:
         """Return whether questions about a dataset are refused."""
         with self._reading() as connection:
             return connection.execute(sql.select(_FROZEN).where(_FROZEN.c.dataset == dataset)).first() is not None
+
+    # Limits of questions
+
+    def change_limits(self, dataset: str, limits: QuestionLimits) -> None:
+        """Keep what the owner decided about the questions to a dataset, in the place of the file of settings."""
+        row = {name: None if value is None else str(value) for name, value in vars(limits).items()}
+        with self._writing() as connection:
+            if not self._lite:  # two owners at once
+                connection.exec_driver_sql("LOCK TABLE service_caps IN EXCLUSIVE MODE")
+            connection.execute(sql.delete(_CAPS).where(_CAPS.c.dataset == dataset))
+            connection.execute(sql.insert(_CAPS), {"dataset": dataset} | row)
+
+    def find_limits(self, dataset: str) -> QuestionLimits | None:
+        """Return what the owner decided about the questions to a dataset; None if nothing."""
+        with self._reading() as connection:
+            row = connection.execute(sql.select(_CAPS).where(_CAPS.c.dataset == dataset)).mappings().first()
+        if row is None:
+            return None
+        names = ("question_cap", "approval_above")
+        return QuestionLimits(*(None if row[name] is None else Fraction(row[name]) for name in names))
 
     # The audit log
 

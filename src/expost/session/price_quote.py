@@ -48,6 +48,8 @@ class PriceQuote:
         Why the noise is Gaussian, if prices decided so.
     margin : str, default ""
         How good a model must be for its test to accept it, for a fit to a score with a known number of rows.
+    supposed : str, default ""
+        What a guess of one number was taken for, where it could be meant otherwise.
 
     Examples
     --------
@@ -62,20 +64,22 @@ class PriceQuote:
     account_note: str | None = field(default=None, kw_only=True)
     noise: str = field(default="", kw_only=True)
     margin: str = field(default="", kw_only=True)
+    supposed: str = field(default="", kw_only=True)
 
     def __str__(self) -> str:
         guess = "no earlier receipt to guess from" if self.likely is None else f"probably about {self.likely}"
         above = f"; {self.above_cap}" if self.above_cap else ""
         note = "" if self.account_note is None else f"; {self.account_note}"
         noise = f"; {self.noise}" if self.noise else ""
-        return f"{self.question}: at most {self.worst_case}, {guess}{above}{noise}{note}" + (
+        supposed = f"; {self.supposed}" if self.supposed else ""
+        return f"{self.question}: at most {self.worst_case}, {guess}{supposed}{above}{noise}{note}" + (
             f"\n{self.margin}" if self.margin else ""
         )
 
     def _repr_html_(self) -> str:
         likely = "no earlier receipt to guess from" if self.likely is None else str(self.likely)
         lines = [("at most", str(self.worst_case)), ("probably about", likely)]
-        lines += [("note", text) for text in (self.above_cap, self.account_note, self.margin) if text]
+        lines += [("note", text) for text in (self.supposed, self.above_cap, self.account_note, self.margin) if text]
         return html_table(("price of", self.question), lines)
 
 

@@ -53,11 +53,12 @@ from expost.session.price_quote import (
     guess_fit_bill,
     public_fit_terms,
 )
+from expost.session.sql_methods import SqlMethods
 from expost.session.statistic_methods import StatisticMethods
 from expost.session.table_part import TablePart, column_part, time_windows
 from expost.stats import ReleaseCache
 from expost.stats.pick import PickPlan
-from expost.stats.price_forecast import forecast_bill
+from expost.stats.price_forecast import describe_guess, forecast_bill
 from expost.stats.query_terms import Column, read_list
 
 __all__ = ["Session"]
@@ -69,7 +70,7 @@ Budget = Guarantee | float | tuple[float, float] | dict[str, float] | None
 KeepAnswer = Callable[[Hold, Release[Any], PrivacyEvent | None], object]
 
 
-class Session(StatisticMethods):
+class Session(StatisticMethods, SqlMethods):
     """Answers statistics about a dataset and pays for them from a budget kept in a ledger.
 
     Every statistic takes an accuracy (``within=100``, ``within="5%"``) or a privacy level (``epsilon=0.1``). With an
@@ -625,7 +626,16 @@ class Session(StatisticMethods):
                 found = forecast_bill(query.plan(self.dataset, PlanContext()), expect)
             likely = None if found is None else PureLoss(found) if climbs else plan.worst_case
         note, noise = self._account_note(plan.worst_case), getattr(plan, "comparison", "")
-        return PriceQuote(question, plan.worst_case, likely, above_cap=above, account_note=note, noise=noise)
+        supposed = "" if expect is None else describe_guess(plan, expect)
+        return PriceQuote(
+            question,
+            plan.worst_case,
+            likely,
+            above_cap=above,
+            account_note=note,
+            noise=noise,
+            supposed=supposed,
+        )
 
     @explain_arguments
     def price_curve(

@@ -17,6 +17,7 @@ from expost.core import InvalidRequest, Loss, Receipt, Release
 from expost.core.release import Step
 from expost.session.price_quote import PriceQuote
 from expost.stats.hypothesis import HypothesisVerdict
+from expost.stats.statement_release import StatementRelease
 from expost.stats.table_release import AnswerRelease, Group, GroupRelease, Groups, HistogramRelease, MatrixRelease
 
 __all__ = ["decode_price", "decode_release", "decode_value", "encode_price", "encode_release", "encode_value"]
@@ -33,6 +34,7 @@ _RECORDS: dict[str, type] = {
         HypothesisVerdict,
         MatrixRelease,
         Release,
+        StatementRelease,
         Step,
     )
 }
@@ -113,6 +115,7 @@ def encode_price(price: PriceQuote) -> dict[str, Any]:
         "account_note": price.account_note,
         "worst_case_text": str(price.worst_case),
         "margin": price.margin,
+        "supposed": price.supposed,
         "text": str(price),
     }
 
@@ -127,6 +130,7 @@ def decode_price(data: Mapping[str, Any]) -> PriceQuote:
         above_cap=data["above_cap"],
         account_note=data["account_note"],
         margin=data.get("margin", ""),
+        supposed=data.get("supposed", ""),
     )
 
 

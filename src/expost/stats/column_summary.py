@@ -3,35 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import reduce
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.core import (
-    HoldStages,
-    InvalidRequest,
-    Loss,
-    Outcome,
-    PlanContext,
-    PureGuarantee,
-    PureLoss,
-    Receipt,
-    Release,
-)
+from expost.core import InvalidRequest, PlanContext, Receipt, Release
 from expost.core.rational import probability, rational
-from expost.core.release import add_losses
 from expost.data import Dataset
 from expost.data.sealed_form import SquareForm
 from expost.data.tally import Measured
-from expost.noise import BitSource
 from expost.stats.column_statistic import ColumnQuery
 from expost.stats.gradual_plan import Design, GradualPlan, release_entries
 from expost.stats.gradual_release import ClimbResult
-from expost.stats.query_terms import Column, QueryPlan, statistic
+from expost.stats.plans_in_turn import PlansInTurn
+from expost.stats.query_terms import Column, statistic
 from expost.stats.reader import CellReading, ClippedReader, DeviationReader, SquareMeanReader
 from expost.stats.table_query import TableQuery
 from expost.stats.table_release import GroupRelease, Groups
@@ -107,96 +95,13 @@ class Summary(TableQuery):
         return SummaryPlan(self, tuple(plan for plan in plans if isinstance(plan, GradualPlan)))
 
 
-@dataclass(frozen=True)
-class SummaryPlan(QueryPlan):
+class SummaryPlan(PlansInTurn):
     """How the columns of a summary are released, one after the other."""
 
-    query: Summary
-    plans: tuple[GradualPlan, ...]
-    stages: HoldStages | None = None
-
-    @property
-    def worst_case(self) -> Loss:
-        """Return the sum of the columns' worst cases."""
-        return PureLoss(sum((plan.due for plan in self.plans), Fraction(0)))
-
-    @property
-    def refined_from(self) -> Fraction:
-        """Return what was paid for the releases that the columns continue, if only with what others may leave over."""
-        paid, spare = Fraction(0), Fraction(0)
-        for plan in self.plans:  # as in ``climb``, where nothing is spent
-            raised = plan.raise_cap(spare)
-            paid, spare = paid + raised.refined_from, raised.due
-        return paid
-
-    @property
-    def first_stage(self) -> Fraction | None:
-        """Return what is held at the start: enough for the pilots of all columns, and for levels given beforehand."""
-        staged = any(plan.first_stage is not None for plan in self.plans)
-        return sum(map(_least_held, self.plans), Fraction(0)) if staged else None
-
-    def in_stages(self, stages: HoldStages) -> SummaryPlan:
-        """Return the plan that reserves its rungs as it climbs."""
-        return replace(self, stages=stages)
-
-    def measure(self, dataset: Dataset) -> list[Any]:
-        """Return one sealed vector per column."""
-        return [plan.measure(dataset) for plan in self.plans]
-
-    def climb(self, sealed: list[Any], bits: BitSource | None = None) -> Release[Groups]:
-        """Release the columns; each may also spend what those before it have left over."""
-        spare, parts = Fraction(0), []
-        bills: list[Fraction] = []
-        for number, (plan, each) in enumerate(zip(self.plans, sealed, strict=True)):
-            raised = plan.raise_cap(spare)
-            if self.stages is not None:
-                # What the columns after this one need at least stays reserved for them.
-                later = sum(map(_least_held, self.plans[number + 1 :]), Fraction(0))
-                stages = self.stages.after(sum(bills, Fraction(0)) + later)
-                held = stages.held_after(_least_held(raised))
-                if held < _least_held(raised):  # only what others left over is missing: its own part is reserved
-                    raised = raised.lower_due(held)
-                elif raised.first_stage is not None:
-                    raised = raised.in_stages(stages)
-            part = raised.climb(each, bits)
-            bills.append(part.receipt.bill.amounts()["epsilon"])
-            spare = raised.due - bills[-1]
-            parts.append(part)
+    def _join_parts(self, parts: Sequence[Release[Groups]], bills: Sequence[Fraction]) -> Release[Groups]:
         rows = tuple(row for part in parts for row in part.value.rows)
         receipt = self._join_receipts([part.receipt for part in parts], bills)
         return GroupRelease(Groups(parts[0].value.columns, rows), receipt)
-
-    def _join_receipts(self, receipts: Sequence[Receipt], bills: Sequence[Fraction]) -> Receipt:
-        first = receipts[0]
-        terms: dict[str, Any] = dict(first.terms)
-        terms.pop("groups not met", None)
-        terms["bounds"] = {name: ends for each in receipts for name, ends in each.terms.get("bounds", {}).items()}
-        missed = [each.question for each in receipts if not each.outcome.met]
-        if missed:
-            terms["not met"] = missed
-        groups = {each.question: each.terms["groups not met"] for each in receipts if "groups not met" in each.terms}
-        if groups:
-            terms["groups not met"] = groups
-        before = [each.paid_before for each in receipts if each.paid_before is not None]
-        outcome = Outcome.CERTIFIED if len(missed) < len(receipts) else Outcome.NOT_MET
-        return replace(
-            first,
-            question=self.question,
-            promise=PureGuarantee(sum((plan.due for plan in self.plans), Fraction(0))),
-            bill=PureLoss(sum(bills, Fraction(0))),
-            outcome=first.outcome if first.target is None else outcome,
-            achieved=None,
-            rung=None,
-            rungs=None,
-            terms=terms,
-            breakdown={each.question: bill for each, bill in zip(receipts, bills, strict=True)},
-            paid_before=reduce(add_losses, before) if before else None,
-        )
-
-
-def _least_held(plan: GradualPlan) -> Fraction:
-    """Return what must be held before a column is begun."""
-    return plan.due if plan.first_stage is None else plan.first_stage
 
 
 @statistic

@@ -11,13 +11,13 @@ import numpy as np
 
 from expost.core import InvalidRequest
 from expost.core.rational import finite
-from expost.data.sealed_form import CentredForm, ShareForm, SquareForm
+from expost.data.sealed_form import CentredForm, CountForm, ShareForm, SquareForm
 from expost.data.tally import PowerSums
 from expost.stats.gradual_plan import Design, GradualPlan
 from expost.stats.relative_climb import RelativeClimb
 from expost.stats.table_query import group_labels
 
-__all__ = ["forecast_bill"]
+__all__ = ["describe_guess", "forecast_bill"]
 
 _FACTS = ("rows", "mean", "std")
 
@@ -76,11 +76,29 @@ def forecast_bill(plan: Any, expect: object) -> Fraction | None:
         if any(cell.number is None for cell in cells):
             raise InvalidRequest("Expected a number to expect of a count or a sum", do="Pass e.g. expect=50_000")
         numbers = np.array([float(cell.number or 0) for cell in cells])
+        if isinstance(design.form, CountForm) and (numbers < 0).any():
+            raise InvalidRequest("Expected a count >= 0 in expect", got=min(numbers), do="Pass e.g. expect=50_000")
         found = climb.forecast(np.abs(numbers) / float(design.reader.unit), Fraction(design.sensitivity.amount))
     else:
         found = climb.forecast(_guess_coordinates(design, cells), Fraction(design.sensitivity.amount), design.cells)
     earlier = plan.check.continued
     return found if found is None or earlier is None else max(found - earlier.paid, Fraction(0))
+
+
+def describe_guess(plan: Any, expect: object) -> str:
+    """Return what one number is taken for, where it could be meant otherwise: the rows of a mean, not the mean.
+
+    Parameters
+    ----------
+    plan : Plan
+        The plan of the question.
+    expect : number or mapping
+        The guess, as for ``forecast_bill``.
+    """
+    form = plan.design.form if isinstance(plan, GradualPlan) and plan.climbs else None
+    if isinstance(expect, Mapping) or not isinstance(form, ShareForm | CentredForm | SquareForm):
+        return ""
+    return f'supposing {float(expect):.10g} rows, of the middle of the bounds; pass expect={{"rows": ..., "mean": ..., "std": ...}}'
 
 
 def _read_cells(expect: object, design: Design) -> list[ExpectedCell]:

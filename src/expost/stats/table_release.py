@@ -163,6 +163,8 @@ class Groups(Mapping[Any, Any]):
     >>> groups = Groups(("city",), (Group("Rome", 3.0, low=1.0, high=5.0, epsilon=Fraction(1), met=True),))
     >>> groups["Rome"], list(groups)
     (3.0, ['Rome'])
+    >>> groups == {"Rome": 3.0}
+    True
     """
 
     columns: tuple[str, ...]
@@ -171,6 +173,12 @@ class Groups(Mapping[Any, Any]):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_index", {row.label: row.value for row in self.rows})
+
+    def __eq__(self, other: object) -> bool:
+        """Groups are equal with their intervals; a plain mapping is compared by labels and values."""
+        if isinstance(other, Groups):
+            return (self.columns, self.rows) == (other.columns, other.rows)
+        return super().__eq__(other)
 
     @classmethod
     def from_arrays(

@@ -136,7 +136,20 @@ def test_other_output_on_a_full_disk_is_one_sentence() -> None:
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
 def test_a_model_that_is_paid_for_is_told_where_its_file_cannot_be_written(tmp_path) -> None:
     (tmp_path / "people.csv").write_text("age,pay\n" + "41,1\n30,0\n" * 500)
-    words = ["--target", "pay", "--feature", "age=0:100", "--rows", "1000", "--epsilon", "1", "--budget", "1"]
+    words = [
+        "--model",
+        "ridge",
+        "--target",
+        "pay",
+        "--feature",
+        "age=0:100",
+        "--rows",
+        "1000",
+        "--epsilon",
+        "1",
+        "--budget",
+        "1",
+    ]
     words += ["--target-bounds", "1"]
     result = expost("fit", str(tmp_path / "people.csv"), *words, "--output", "/dev/full")
 
@@ -155,10 +168,10 @@ def test_an_answer_is_told_where_standard_error_is_closed(tmp_path) -> None:
 
 
 def test_a_demo_removes_no_ledger_but_its_own(tmp_path) -> None:
-    with open_ledger(tmp_path / "demo.ledger") as book:
+    with open_ledger(tmp_path / "census.ledger") as book:
         book.open_account("dataset:people", epsilon(1))
     result = expost("demo", "--output", str(tmp_path))
 
     assert result.returncode == 2 and "no ledger but a demo's" in result.stderr
-    with open_ledger(tmp_path / "demo.ledger", create=False) as book:
+    with open_ledger(tmp_path / "census.ledger", create=False) as book:
         assert book.accounts() == ["dataset:people"]

@@ -1,6 +1,9 @@
 """Sources of every kind, and errors that repeat neither rows nor passwords."""
 
+import datetime
+
 import duckdb
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -109,9 +112,10 @@ def test_repeated_column_names_are_refused() -> None:
         Dataset(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]))
 
 
-def test_comparing_a_time_with_a_text_names_the_constant_to_write() -> None:
+def test_a_time_is_compared_with_texts_dates_and_moments_alike() -> None:
     flights = Dataset(pa.table({"when": pa.array([0, 1], pa.timestamp("us"))}))
 
-    with pytest.raises(InvalidRequest, match="TIMESTAMP '2013-01-31' is a time"):
-        flights.where("when < '2013-01-31'")
-    assert unseal(flights.where("when < TIMESTAMP '2013-01-31'").measure_rows())[0] == 2
+    for moment in ("2013-01-31", np.datetime64("2013-01-31"), datetime.date(2013, 1, 31)):
+        assert unseal(flights.where(col("when") < moment).measure_rows())[0] == 2
+    for text in ("when < '2013-01-31'", "when < TIMESTAMP '2013-01-31'"):
+        assert unseal(flights.where(text).measure_rows())[0] == 2

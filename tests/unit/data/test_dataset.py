@@ -260,3 +260,12 @@ def test_a_public_table_holds_only_times_of_the_years_1_to_9999() -> None:
                 rows.join(pa.table({"w": key, "v": value}), on="w")
     for moment in (first, last):
         assert count(rows.join(pa.table({"w": pa.array([moment], pa.timestamp("s")), "v": [7]}), on="w")) == 1
+
+
+def test_a_joined_time_has_the_range_of_the_public_table() -> None:
+    days = pa.table({"k": ["a", "b", "c"], "day": [datetime.date(2013, 1, 5), datetime.date(2013, 3, 1), None]})
+    joined = Dataset(pa.table({"k": ["a", "a", "b", "c", "x"]})).join(days, on="k")
+
+    counts = Session(joined, 1e9).count(by="date_trunc('month', day)", epsilon=500).value
+
+    assert dict(counts) == {datetime.datetime(2013, month, 1): rows for month, rows in ((1, 2), (2, 0), (3, 1))}

@@ -228,3 +228,26 @@ def test_releases_of_a_file_are_kept_apart_by_its_format(tmp_path) -> None:
     assert same[0].identity == same[1].identity
     assert len({each.identity for each in [same[0], *others]}) == 3
     assert unseal(same[0].measure_rows())[0] == 1
+
+
+def test_text_files_of_any_name_are_read_once_their_layout_is_declared(tmp_path) -> None:
+    path = tmp_path / "people.dat"
+    path.write_text("id|x\n1|2\n3|NA\n")
+    with pytest.raises(InvalidRequest, match="Pass separator= or widths="):
+        Dataset(path, types={"id": "integer"})
+    data = Dataset(path, separator="|", types={"x": "integer"})
+    assert (data.name, list(data.schema)) == ("people", ["id", "x"])
+    assert pa.Table.from_batches(data.batches(["x"])).to_pydict() == {"x": [2, None]}
+
+
+def test_a_header_that_cannot_be_used_is_explained(tmp_path) -> None:
+    path = tmp_path / "people.csv"
+    path.write_text("a,b\n", encoding="utf-16")
+    with pytest.raises(InvalidRequest, match=r'mark of UTF-16.*Pass encoding="utf-16"'):
+        Dataset(path)
+    path.write_text("a,b,a\n")
+    with pytest.raises(InvalidRequest, match="'a' is there twice"):
+        Dataset(path)
+    for given, meant in {"UTF8": "utf-8", "latin1": "latin-1", "UTF_16": "utf-16"}.items():
+        with pytest.raises(InvalidRequest, match=f"Did you mean '{meant}'"):
+            Dataset(path, encoding=given)

@@ -198,7 +198,7 @@ def test_questions_about_units_are_charged_to_the_same_account(tmp_path) -> None
         ({"total": 3}, "Expected an aggregate"),
         ({"total": UnitAggregate("sum")}, "Expected an aggregate"),
         ({"id": "count()"}, "names of their own"),
-        ({"n": "count()", "bounds": {"m": (0, 1)}}, "bounds of these columns only"),
+        ({"n": "count()", "bounds": {"m": (0, 1)}}, "bounds of the new columns"),
         ({"n": "min(city)"}, "column of numbers in n = min"),
         ({"n": "min(nothing)"}, "name of a column"),
         ({"n": "count()", "bounds": {"n": (1, 0)}}, "lower bound"),
@@ -214,3 +214,24 @@ def test_what_is_no_aggregate_is_refused_before_a_row_is_read(terms, sentence) -
 def test_a_unit_that_is_a_row_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="Expected a unit that is an id"):
         Dataset(pa.table({"x": [1.0]})).per_unit(n="count()")
+
+
+def test_units_are_grouped_by_declared_values_of_an_aggregate() -> None:
+    visits = Dataset(pa.table({"id": [1, 1, 2, 3], "x": [1.0, 2.0, 3.0, 4.0]}), unit="id")
+
+    units = visits.per_unit(n="count()", bounds=(0, 5), categories=range(1, 4))
+
+    assert Session(units, 1e9).count(by="n", epsilon=500).value == {1: 2, 2: 1, 3: 0}
+    with pytest.raises(InvalidRequest, match="categories of the new columns, got 'm'"):
+        visits.per_unit(n="count()", categories={"m": [1]})
+    with pytest.raises(InvalidRequest, match="categories of n of the kind integer"):
+        visits.per_unit(n="count()", categories=["one"])
+
+
+def test_aggregates_of_a_unit_become_a_column_of_its_rows_by_a_join() -> None:
+    visits = Dataset(pa.table({"id": [1, 1, 2], "x": [1.0, 2.0, 3.0]}), unit="id", max_rows_per_unit=5)
+
+    joined = visits.join(visits.per_unit(n="count()", categories=[1, 2]), on="id")
+
+    assert Session(joined, 1e9).count(by="n", epsilon=500).value == {1: 1, 2: 2}
+    assert joined.max_rows_per_unit == 5

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy.exc import OperationalError
 from tests.served import Served, write_people
 
 from expost.ledger import Ledger
@@ -210,3 +211,35 @@ def test_a_worker_that_was_taken_for_dead_gives_no_second_answer(tmp_path: Path,
     second.ledger.verify()
     first.curator.close()
     second.close()
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "after"),
+    [(Ledger, "settle", False), (Ledger, "settle", True), (Curator, "_finish", False)],
+    ids=["before settling", "after settling", "before the response is stored"],
+)
+def test_a_database_that_is_away_for_a_moment_costs_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, after: bool
+) -> None:
+    monkeypatch.setattr("expost.service.curator._BEAT_SECONDS", 0.05)
+    served = Served(write_people(tmp_path))
+    curator = served.curator
+    original = getattr(owner, name)
+
+    def fail_once(*given: Any, **terms: Any) -> Any:
+        monkeypatch.setattr(owner, name, original)
+        if after:
+            original(*given, **terms)
+        raise OperationalError("SELECT 1", {}, ConnectionError())
+
+    record, _ = curator.begin("people", ANN, "ask", COUNT, "k")
+    monkeypatch.setattr(owner, name, fail_once)
+    curator.run(record, ANN)
+    until = time.monotonic() + 30
+    while time.monotonic() < until and (found := curator.store.find_request(record.request_id)).state != "done":  # type: ignore[union-attr]
+        time.sleep(0.02)
+
+    assert found is not None and (found.state, found.status) == ("done", 200)
+    assert not curator.ledger.open_holds() and not curator._put_off
+    assert curator.ledger.spent("dataset:people") == curator.ledger.spent("analyst:ann/people")
+    curator.close()

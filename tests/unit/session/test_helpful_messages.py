@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from fractions import Fraction
 from typing import Any
 
@@ -19,6 +21,8 @@ from expost.noise import SeededBits
 def session() -> Session:
     random = np.random.default_rng(0)
     table = pa.table({"age": random.integers(0, 100, 2000), "city": random.choice(["Rome", "Oslo"], 2000)})
+    table = table.append_column("job", pa.array(["x"] * 2000))
+    table = table.append_column("day", pa.array([0] * 2000, pa.timestamp("us")))
     data = Dataset(table, name="diamonds", bounds={"age": (0, 100)}, categories={"city": ["Rome", "Oslo"]})
     return Session(data, budget=50)
 
@@ -44,6 +48,21 @@ WRONG: dict[str, tuple[Any, str]] = {
     "nothing": (lambda s: s.price(), "missing a required argument: 'statistic'"),
     "group key": (lambda s: s.count(by=3, epsilon=1), "by to be a column or a list of columns"),
     "no delta": (lambda s: s.private_keys("city", epsilon=1, delta=1e-6), r"such as budget=\(1, 1e-6\)"),
+    "text as number": (
+        lambda s: s.count(where="city > 3", epsilon=1),
+        r'city is a text, 3 is a number.*types={"city": "real"}',
+    ),
+    "double quotes": (lambda s: s.count(where='city = "Rome"', epsilon=1), "Write a text in single quotes: 'Rome'"),
+    "and of Python": (lambda s: s.count(where="age > 3 & age < 9", epsilon=1), "Write AND"),
+    "at least": (lambda s: s.count(where="age => 3", epsilon=1), "Write >="),
+    "group by a number": (lambda s: s.count(by="age", epsilon=1), r'Group by "bin\(age, 10\)"'),
+    "group by a period": (lambda s: s.count(by="month", epsilon=1), r'Write "month\(day\)", or ask count_over_time'),
+    "group by a text": (lambda s: s.count(by="job", epsilon=1), r'categories={"job": \[\.\.\.\]}.*PrivateKeys\("job"'),
+    "private bounds of bins": (
+        lambda s: s.histogram("age", bins=2, bounds="private", epsilon=1),
+        "Only sums, means and spreads",
+    ),
+    "bins of a time": (lambda s: s.histogram("day", bins=2, epsilon=1), r'Pass every="month"'),
     "folder": (lambda s: s.count(epsilon=0.01).to_csv("no such folder/x.csv"), "Create its folder first"),
 }
 
@@ -102,3 +121,39 @@ def test_what_rounding_leaves_of_a_budget_is_nothing() -> None:
     session.count(epsilon=Fraction(1) - Fraction(1, 10**15))
     with pytest.raises(InvalidRequest, match="used up"):
         session.mean("x", within=0.1)
+
+
+def test_types_that_other_libraries_name_are_explained() -> None:
+    meant = {
+        "int": "integer",
+        "float64": "real",
+        "str": "text",
+        "datetime": "time",
+        "bool": "boolean",
+        "integr": "integer",
+    }
+    for given, name in meant.items():
+        with pytest.raises(InvalidRequest, match=f"Did you mean '{name}'"):
+            Dataset({"age": [1]}, types={"age": given})
+    with pytest.raises(InvalidRequest, match='Did you mean "time:%d/%m/%Y"'):
+        Dataset({"age": ["1"]}, types={"age": "%d/%m/%Y"})
+    with pytest.raises(InvalidRequest, match="Did you mean 'age'"):
+        Dataset({"age": [1]}, types={"agee": "integer"})
+
+
+def test_methods_that_other_libraries_have_are_explained() -> None:
+    for given, meant in {
+        "isna": "is_missing",
+        "fillna": "fill",
+        "contain": "contains",
+        "sum": "per_unit",
+        "dt": "year",
+    }.items():
+        with pytest.raises(AttributeError, match=meant):
+            getattr(expost.col("age"), given)
+
+
+def test_packages_that_messages_name_are_there_after_one_import() -> None:
+    code = "import expost; print(expost.stats.Count.__name__, expost.stats.hypothesis.BinomialTest.__name__)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["Count", "BinomialTest"]

@@ -12,6 +12,7 @@ from expost import Dataset, Session, stats
 from expost.core import InvalidRequest, Unit
 from expost.noise import SeededBits
 from expost.plots.curve_plot import draw_prices
+from expost.session.wire_format import decode_price, encode_price
 from expost.stats.price_forecast import forecast_bill
 
 SIZES = [8000, 3000, 1000, 700]
@@ -74,6 +75,16 @@ def test_a_guess_out_of_reach_of_the_cap_says_so_and_names_the_price() -> None:
     assert "this cap would not reach it" in str(quote) and quote.likely.epsilon > 1
 
 
+def test_one_number_for_a_mean_is_said_to_be_its_rows() -> None:
+    session = Session(described(), 10)
+    quote = session.price("mean", "pay", within="5%", expect=50_000, max_epsilon=5)
+
+    assert "supposing 50000 rows" in str(quote) and "supposing 50000 rows" in quote._repr_html_()
+    assert decode_price(encode_price(quote)) == quote
+    assert quote.likely == session.price("mean", "pay", within="5%", expect={"rows": 50_000}, max_epsilon=5).likely
+    assert not session.price("count", within="5%", expect=50_000, max_epsilon=5).supposed
+
+
 def test_a_known_price_needs_no_guess() -> None:
     session = Session(described(), 10)
 
@@ -96,6 +107,7 @@ def test_a_curve_is_a_table_and_a_picture(tmp_path) -> None:
     [
         ("count", (), {"rows": 5}),
         ("count", (), "many"),
+        ("count", (), -5),
         ("mean", ("pay",), {"rows": -5}),
         ("mean", ("pay",), {"row": 5}),
         ("mean", ("pay",), {"mean": 5}),

@@ -139,3 +139,14 @@ def test_notebooks_show_tables(session: Session) -> None:
         shown = thing._repr_html_()
         assert "<table>" in shown and "<i>" not in shown
     assert "from 0 to 100" in session.dataset._repr_html_() and "left" in session._repr_html_()
+
+
+def test_numbers_are_rounded_and_written_like_numbers(session: Session) -> None:
+    count = session.count(epsilon=1)
+    half = count / 2
+
+    assert (int(count), round(half, 1), f"{half:.2f}") == (count.value, count.value / 2, f"{count.value / 2:.2f}")
+    assert f"{count}" == str(count)
+    low, high = (count - 2 * count.value).interval
+    assert abs(count - 2 * count.value).interval == (-high, -low)
+    assert abs(count - count.value).interval[0] == 0

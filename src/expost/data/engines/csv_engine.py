@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from expost.core import InvalidRequest
 from expost.data.engines.engine import ROWS_PER_BATCH, Engine, batch_rows_for, quote_name, run_parallel
-from expost.data.engines.text_record import UNREADABLE, CutRecords, Misquoted, csv_records
+from expost.data.engines.text_record import UNREADABLE, CutRecords, Misquoted, begins_with_utf16, csv_records
 from expost.data.source_identity import SourceIdentity, identify_files
 from expost.data.source_version import Version, file_version
 from expost.data.text_format import TextFormat, cast_sql, plain_name, quote_text
@@ -221,6 +221,12 @@ def _read_records(path: Path, delimiter: str, text_format: TextFormat) -> Iterat
 
 def _read_names(paths: Sequence[Path], delimiter: str, text_format: TextFormat) -> list[str]:
     """Return the column names, which must be the same in the headers of all files."""
+    if text_format.encoding == "utf-8" and begins_with_utf16(paths[0]):
+        raise InvalidRequest(
+            "Expected a file in UTF-8, but this one begins with the mark of UTF-16",
+            got=paths[0].name,
+            do='Pass encoding="utf-16"',
+        )
     headers = []
     for path in paths:
         header = _read_header(path, delimiter, text_format)
@@ -230,7 +236,14 @@ def _read_names(paths: Sequence[Path], delimiter: str, text_format: TextFormat) 
                 cells = next(csv.reader([header], delimiter=delimiter), [])
         headers.append(cells)
     names = [name or f"column{place}" for place, name in enumerate(headers[0])]
-    if not names or any(header != headers[0] for header in headers) or len(set(names)) != len(names):
+    repeated = next((name for name in names if names.count(name) > 1), None)
+    if repeated is not None:
+        raise InvalidRequest(
+            f"Expected a header of different names, but {repeated!r} is there twice",
+            got=paths[0].name,
+            do="Rename one of the columns in the file",
+        )
+    if not names or any(header != headers[0] for header in headers):
         raise InvalidRequest(
             "Expected a CSV file with a header of different names, the same in all files, and lines that end in LF",
             got=paths[0].name,

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from expost.data.text_format import COMPRESSIONS
 
-__all__ = ["UNREADABLE", "CutRecords", "Misquoted", "csv_records"]
+__all__ = ["UNREADABLE", "CutRecords", "Misquoted", "begins_with_utf16", "csv_records"]
 
 Places = NDArray[np.int64]
 
@@ -69,6 +69,11 @@ def csv_records(
     cutter.check_closed()
     if begun or lost:
         yield pa.nulls(1, pa.string()) if lost else _records_to_texts(begun, np.array([len(begun)]), longest)
+
+
+def begins_with_utf16(path: Path) -> bool:
+    """Return whether a file begins with the byte order mark of UTF-16."""
+    return next(_read_blocks(path, "latin-1", 2), b"").startswith(("\xff\xfe".encode(), "\xfe\xff".encode()))
 
 
 def _read_blocks(path: Path, encoding: str, block: int) -> Iterator[bytes]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, ClassVar, Protocol, Self
@@ -28,9 +30,11 @@ __all__ = [
     "WatchTally",
     "WatchedModel",
     "Watching",
+    "stop_when",
 ]
 
 Floats = NDArray[np.float64]
+_STOPPED: ContextVar[Callable[[], bool]] = ContextVar("stopped", default=lambda: False)
 _KEPT = 0.8  # factor of a step's weight after the next one: a reading covers about the last five steps
 
 
@@ -159,7 +163,7 @@ class WatchedModel(Protocol):
 
     ``watchable`` is the number of metrics that can be released per batch, 0 for none, and the loss of a constant
     classifier. After ``start_watch`` each row counts up to ``height``; ``read_watch`` seals the metrics of the rows
-    measured last.
+    measured last, ``read_average_watch`` those by the averaged weights, which are what is released at the end.
     """
 
     def open(self, phase: Phase, expected_size: float) -> Sensitivity:
@@ -169,6 +173,7 @@ class WatchedModel(Protocol):
     def watchable(self) -> tuple[int, float | None]: ...
     def start_watch(self, height: int) -> None: ...
     def read_watch(self) -> Sealed: ...
+    def read_average_watch(self) -> Sealed: ...
 
 
 class Watching:
@@ -214,6 +219,16 @@ class Watching:
             self.released / self._height, rows=self._rows, noise=math.sqrt(self._deviation**2 + self._sampling)
         )
 
+    def release_average(self) -> WatchReading | None:
+        """Release metrics of the averaged weights instead, of the rows of the last step, as a reading of its own."""
+        assert self._stream is not None
+        alone = RunningReading(self._running.zero_loss, self._running.scale)
+        noise = math.sqrt(self._deviation**2 + self._sampling)
+        alone.feed_reading(
+            self._stream.release(self._learner.read_average_watch()) / self._height, rows=self._rows, noise=noise
+        )
+        return alone.reading
+
     @property
     def reading(self) -> WatchReading | None:
         """Return the reading of the metrics so far."""
@@ -229,6 +244,27 @@ class Progress(Protocol):
         """Show that a step is done; ``epsilon`` is charged by now, ``news`` is the last answer of the private test."""
 
 
+@contextmanager
+def stop_when(stopped: Callable[[], bool]) -> Iterator[None]:
+    """End trainings of this thread, as Ctrl-C does, once ``stopped`` returns true. They look after each phase.
+
+    >>> with stop_when(lambda: True):
+    ...     Quiet().advance_steps(1, 10, Fraction(1, 2), "")
+    Traceback (most recent call last):
+    KeyboardInterrupt
+    """
+    before = _STOPPED.set(stopped)
+    try:
+        yield
+    finally:
+        _STOPPED.reset(before)
+
+
+def _check_stopped() -> None:
+    if _STOPPED.get()():
+        raise KeyboardInterrupt
+
+
 class Quiet:
     """Shows nothing."""
 
@@ -239,7 +275,7 @@ class Quiet:
         return None
 
     def advance_steps(self, step: int, steps: int, epsilon: Fraction, news: str) -> None:
-        return None
+        _check_stopped()
 
 
 class RichProgress:
@@ -269,4 +305,5 @@ class RichProgress:
         self._bar.stop()
 
     def advance_steps(self, step: int, steps: int, epsilon: Fraction, news: str) -> None:
+        _check_stopped()
         self._bar.update(self._task, completed=step, total=steps, epsilon=f"{float(epsilon):.3g}", news=news)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from expost.core import InvalidRequest, Release, explain_arguments, share_parameters
-from expost.core.rational import rational
+from expost.core.rational import rational, whole
 from expost.models.estimator import (
     PREDICTED_ROWS,
     WRONG_ARGUMENTS,
@@ -25,6 +25,7 @@ __all__ = ["HuberSVC", "LogisticRegression", "PrivateClassifier"]
 Floats = NDArray[np.float64]
 
 _USUAL_PENALTY = 0.005  # of an excess risk
+_LARGEST_SPLIT = 10**12
 _CORNERS = 10**6  # a hinge rounded over more than this, or less than its inverse, is beyond the precision of floats
 _LOGISTIC_METHODS = (*METHODS, ABSOLUTE_LOSS, "output_nr", "doubling", "theory", "paper2017")
 
@@ -64,7 +65,15 @@ class PrivateClassifier(DeclaredClasses):
 
     def _build_query(self) -> ClassifierQuery:
         chosen = self.regularization is None
-        terms, every = self._read_terms(_USUAL_PENALTY if chosen else None), int(self.validation_every or 0)
+        terms, every = self._read_terms(_USUAL_PENALTY if chosen else None), 0
+        if self.validation_every is not None:
+            every = whole(self.validation_every, "validation_every", least=2, most=_LARGEST_SPLIT, do="Pass e.g. 5")
+            if not terms.aim.is_score:
+                raise InvalidRequest(
+                    "Expected validation_every together with a score, which is what those rows test",
+                    got=self.validation_every,
+                    do="Leave it out, or pass score=",
+                )
         # An excess risk is that of a problem with a fixed penalty.
         chosen = chosen and (terms.aim.target is None or terms.aim.is_score)
         delta, methods = self._read_delta(), self._methods
@@ -75,7 +84,7 @@ class PrivateClassifier(DeclaredClasses):
             count = "one class" if len(classes) == 1 else f"{len(classes)} classes"
             raise InvalidRequest(
                 f"Only binary classification is supported. Expected two classes, got {count}",
-                do=f"Pass {self._usual_classes}",
+                do=f"Pass {self._usual_classes}; SGDClassifier and expost.Classifier learn several",
             )
         super()._set_classes(classes)
 

@@ -25,11 +25,11 @@ from expost.core import (
     explain_arguments,
     share_parameters,
 )
-from expost.core.rational import probability, rational
+from expost.core.rational import probability, rational, whole
 from expost.core.release import draw_picture
 from expost.data import Dataset
 from expost.data.person_rows import read_added_rows
-from expost.data.row_source import RowSource, column_names, read_rows
+from expost.data.row_source import RowSource, column_names, plain_numbers, read_rows
 from expost.data.value_place import label_codes
 from expost.models.declared_bounds import check_declared, read_described_bounds
 from expost.models.estimator import (
@@ -38,6 +38,7 @@ from expost.models.estimator import (
     PlannedQuery,
     PrivateEstimator,
     ScoreParameter,
+    check_flag,
     fill_missing,
     limit_threads,
     pay_for_query,
@@ -51,6 +52,8 @@ from expost.models.linear.linear_fit import Aim, FitTerms, LinearModel, Problem
 __all__ = ["DeclaredClasses", "PrivateLinearModel", "PrivateRegressor"]
 
 _NORMS = {"l1": Norm.L1, "l2": Norm.L2}
+_LARGEST_COUNT = 10**12  # rows beyond which floats lose count
+_LARGEST_DELTA = Fraction(1, 10)
 
 
 class PrivateLinearModel(PrivateEstimator):
@@ -215,9 +218,9 @@ class PrivateLinearModel(PrivateEstimator):
         """Return the public number that stands for a private number of rows, if one was declared."""
         if self.rows is None:
             return None
-        if isinstance(self.rows, bool) or not isinstance(self.rows, int | np.integer) or self.rows < 1:
-            raise InvalidRequest("Expected rows to be a positive integer", got=self.rows, do="Pass a public number")
-        return int(self.rows)
+        return whole(
+            self.rows, "rows", least=1, most=_LARGEST_COUNT, do="Pass about how many there are, a public number"
+        )
 
     @property
     def _bill_adjacency(self) -> Adjacency:
@@ -255,7 +258,7 @@ class PrivateLinearModel(PrivateEstimator):
             norm=_NORMS[self.feature_norm],
             feature_bound=None if bound is None else float(rational(bound, "feature_bound")),
             column_bounds=columns,
-            intercept=bool(self.fit_intercept),
+            intercept=check_flag(self.fit_intercept, "fit_intercept"),
             target_bounds=read_target_bounds(1.0 if targets is None or not self._has_number_targets else targets),
             declared_rows=self._declared_rows(),
         )
@@ -264,7 +267,14 @@ class PrivateLinearModel(PrivateEstimator):
         """Return the delta asked for; None where the fit is to be pure."""
         if self.delta is None or (isinstance(self.delta, int | float) and self.delta == 0):
             return None
-        return probability(self.delta, "delta")
+        delta = probability(self.delta, "delta")
+        if delta > _LARGEST_DELTA:
+            raise InvalidRequest(
+                f"Expected a delta of at most {float(_LARGEST_DELTA)}",
+                got=self.delta,
+                do="Pass one far below 1 / rows, such as 1e-9: a larger one does not protect",
+            )
+        return delta
 
     @explain_arguments
     def plot_climb(self, path: str | Path | None = None) -> Any:
@@ -301,6 +311,16 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
     """Base of the linear regressions."""
 
     _has_number_targets = True
+
+    def _read_table(self, X: Any, y: Any, features: tuple[str, ...] | None = None) -> RowSource:
+        if isinstance(X, Dataset) and isinstance(y, str) and y in X.schema and not X.schema.kind(y).is_number:
+            raise InvalidRequest("Expected a target of numbers", got=y, do="Name a column of numbers")
+        return super()._read_table(X, y, features)
+
+    def _read_target(self, y: Any) -> Any:
+        target = super()._read_target(y)
+        plain_numbers(target[:0])  # refuses a type that is no number's, before anything is paid
+        return target
 
     def _keep_release(self, release: Release[LinearModel]) -> None:
         super()._keep_release(release)

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from expost.accuracy.paper2017 import Task
 from expost.core import BudgetExceeded, InvalidRequest, Plan, PlanContext, explain_arguments, share_parameters
-from expost.core.rational import rational
+from expost.core.rational import rational, whole
 from expost.data.row_source import RowSource
 from expost.models.estimator import WRONG_ARGUMENTS, PrivateEstimator, remember_columns
 from expost.models.linear.counted_fit import CountedFit
@@ -43,6 +43,7 @@ _METHODS: dict[str, Callable[[Problem], FitPlan]] = {
     "paper2017": lambda problem: NoiseReduction(PaperFit(problem, Task.RIDGE_COVARIANCE), authors=True),
 }
 _FOR_SCORES = ("test", "certificate")
+_MOST_RUNGS = 10**5
 _LARGEST_JACOBIAN = 0.8  # of a given epsilon: beyond it moments under noise are more accurate than a tilt
 
 
@@ -87,7 +88,7 @@ class RidgeQuery:
             fitting = " or ".join(_FOR_SCORES) if scored else "another one"
             raise InvalidRequest("Expected a method that fits the target", got=name, do=f"Pass method={fitting}")
         if self.rungs is not None and name == "certificate":
-            return CertifiedRidge(problem, rungs=int(self.rungs))
+            return CertifiedRidge(problem, rungs=self.rungs)
         return _METHODS[name](problem)
 
     def _plan_risk(self, problem: Problem) -> FitPlan:
@@ -202,6 +203,12 @@ class Ridge(PrivateRegressor):
 
     def _build_query(self) -> RidgeQuery:
         delta, adaptive = self._read_delta(), self.regularization is None
+        if self.rungs is not None:
+            whole(self.rungs, "rungs", least=1, most=_MOST_RUNGS)
+            if self.method != "certificate" or delta is not None:
+                raise InvalidRequest(
+                    'Expected rungs with method="certificate" and no delta only', got=self.method, do="Leave rungs out"
+                )
         if adaptive and (delta is None or self.epsilon is None):
             raise InvalidRequest(
                 "Expected a regularization, or epsilon and delta to choose one by",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Iterator, Sequence
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -14,9 +17,8 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import get_tags
 
 from expost.core import InvalidRequest, explain_arguments
-from expost.models.estimator import PrivateEstimator
 
-__all__ = ["check_pipeline", "find_leaks"]
+__all__ = ["LeakingStepWarning", "check_pipeline", "find_leaks", "warn_of_leaks"]
 
 # Transformers whose fit looks at the number of columns only, although their tags do not say so.
 _SHAPE_ONLY = frozenset(
@@ -44,6 +46,31 @@ _INSTEAD = {
     "OneHotEncoder": "the same with categories=[...]",
     "OrdinalEncoder": "the same with categories=[...]",
 }
+_UNFITTED = frozenset({"FrozenEstimator", "FunctionTransformer"})  # these are not fitted to the rows at hand
+# Models around others that fit something of their own to the same rows, and what they publish.
+_AROUND = {
+    "CalibratedClassifierCV": "a calibration",
+    "RFE": "a choice of columns",
+    "RFECV": "a choice of columns",
+    "SelectFromModel": "a choice of columns",
+    "SequentialFeatureSelector": "a choice of columns",
+    "StackingClassifier": "a model on top",
+    "StackingRegressor": "a model on top",
+    "TunedThresholdClassifierCV": "a threshold",
+}
+
+
+class LeakingStepWarning(UserWarning):
+    """A step around a private model is fitted to the same rows without noise, and no receipt counts it.
+
+    The warning depends on the types of the steps only. It comes before the fit, so nothing is spent where warnings are
+    errors.
+
+    Examples
+    --------
+    >>> issubclass(LeakingStepWarning, UserWarning)
+    True
+    """
 
 
 def find_leaks(pipeline: Any, public_steps: Sequence[str] = ()) -> list[tuple[str, str]]:
@@ -75,9 +102,7 @@ def _walk_steps(step: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 def _is_public(step: Any) -> bool:
     """Return whether fitting this step reveals nothing about rows, or is paid for."""
-    if step is None or isinstance(step, str | PrivateEstimator):
-        return True
-    if hasattr(step, "fit_with"):  # a choice among private models
+    if step is None or isinstance(step, str) or hasattr(step, "fit_with"):  # private: they can be paid by a session
         return True
     kind = type(step)
     if not kind.__module__.startswith("sklearn.") or kind is FrozenEstimator:
@@ -100,7 +125,7 @@ def check_pipeline(pipeline: Any, *, public_steps: Sequence[str] = ()) -> None:
 
     A private model at the end of a pipeline protects its own coefficients. A ``StandardScaler`` before it keeps the exact
     means, a ``TargetEncoder`` the exact means of the target: published together they reveal rows, whatever the receipt
-    of the model says. scikit-learn gives the model no sign of the steps before it, so call this function, or use
+    of the model says. The fit of the model warns of them (``LeakingStepWarning``); this function refuses them, and so does
     ``expost.Pipeline``, which calls it.
 
     Parameters
@@ -132,10 +157,56 @@ def check_pipeline(pipeline: Any, *, public_steps: Sequence[str] = ()) -> None:
     leaks = find_leaks(pipeline, public_steps)
     if not leaks:
         return
-    instead = dict.fromkeys(f"{_INSTEAD[kind]} instead of {kind}" for _, kind in leaks if kind in _INSTEAD)
-    use = f"Use {', '.join(instead)}, or" if instead else "Leave them out, or"
+    instead = _name_substitutes(leaks)
+    use = f"Use {instead}, or" if instead else "Leave them out, or"
     raise InvalidRequest(
         "Expected steps that are private or public: a fit without noise reveals rows",
-        got=", ".join(f"{name} ({kind})" for name, kind in leaks),
+        got=_name_leaks(leaks),
         do=f"{use} name them in public_steps=[...] if they were fitted to public rows and treat each row by itself",
     )
+
+
+def _name_leaks(leaks: Sequence[tuple[str, str]]) -> str:
+    return ", ".join(f"{name} ({kind})" for name, kind in leaks)
+
+
+def _name_substitutes(leaks: Sequence[tuple[str, str]]) -> str:
+    """Return what to use instead of the leaking steps, as far as there is something."""
+    return ", ".join(dict.fromkeys(f"{_INSTEAD[kind]} instead of {kind}" for _, kind in leaks if kind in _INSTEAD))
+
+
+def warn_of_leaks() -> None:
+    """Warn if scikit-learn is fitting the caller, a private model, after or inside a step that pays nothing.
+
+    scikit-learn tells a model nothing about the steps around it, but it calls its fit: the pipeline is among the callers.
+    Only their types are looked at, which are public.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    level, leaks = 2, dict[str, str]()
+    while frame is not None:
+        package = str(frame.f_globals.get("__name__")).split(".")[0]
+        if package not in ("expost", "sklearn", "joblib"):
+            break  # the person who called fit; what is around that is their own code
+        if package == "sklearn":
+            leaks |= _find_leaks_around(frame.f_locals.get("self"))
+        level, frame = level + 1, frame.f_back
+    if leaks:
+        found = [*leaks.items()]
+        instead = _name_substitutes(found)
+        warnings.warn(
+            f"The receipt of this model does not cover what is fitted to the same rows without noise: {_name_leaks(found)}. "
+            f"Publish the model alone{f', or use {instead}' if instead else ''}. expost.Pipeline bills all steps together.",
+            LeakingStepWarning,
+            stacklevel=level,
+        )
+
+
+def _find_leaks_around(caller: Any) -> dict[str, str]:
+    """Return what an object of scikit-learn that fits a private model publishes besides it: names and classes."""
+    if isinstance(caller, PublicPipeline):
+        return {name: kind for name, kind in find_leaks(caller) if kind not in _UNFITTED}
+    kind = type(caller).__name__
+    if kind in _AROUND:
+        return {_AROUND[kind]: kind}
+    transformer = getattr(caller, "transformer", None) if kind == "TransformedTargetRegressor" else None
+    return {} if _is_public(transformer) else {"transformer": type(transformer).__name__}

@@ -93,6 +93,11 @@ class NoisyNewton:
         wanted = (along + pull * (self.weights @ vectors)) / steepness
         self.weights = self.weights - gain * (wanted @ vectors.T)
 
+    def find_usual_score(self) -> float:
+        """Return the root mean square of the first output's score, by the curvature so far, which is that of a square."""
+        weights = self.weights[0]
+        return math.sqrt(max(float(weights @ self._curvature @ weights), 0.0))
+
     def start_rung(self) -> None:
         """Begin the average again where the noise falls: better gradients may move the model on."""
         self._averaged = 0.0

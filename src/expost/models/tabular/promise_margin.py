@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Protocol
 
 import numpy as np
 
 from expost.core import InvalidRequest, Measure, Target
+from expost.models.tabular.held_out_rows import HELD_OUT, SAMPLED, find_sampling_margin
 from expost.models.tabular.score_sum import ScoreSum
 from expost.models.tabular.table_profile import TableProfile
 
@@ -150,7 +151,8 @@ def _name_score(target: Target) -> str:
 def _find_accepted(plan: _TestedPlan, epsilon: Fraction, profile: TableProfile) -> float | None:
     """Return the score of a model whose exact sum equals what its test needs."""
     sums = plan.score_sum(profile)
-    needed = plan.find_needed_sum(epsilon, sums)
+    profile, hidden = _find_tested(plan, sums, profile)
+    needed = plan.find_needed_sum(epsilon, sums) + hidden
     if needed >= sums.best_surplus(profile):
         return None
     [(score, _)] = sums.read_look((needed, 0.0), profile).values()
@@ -166,10 +168,21 @@ def _is_reachable(plan: _TestedPlan, target: Target, rows: int) -> bool:
     moved = target.measure is Measure.R2
     for middle in _MIDDLES if moved else _MIDDLES[:1]:
         profile = _make_profile(rows, float(middle), math.sqrt(1 - float(middle) ** 2))
-        sums = plan.score_sum(profile)
-        if plan.find_needed_sum(None, sums) < sums.best_surplus(profile) * (_SLACK if moved else 1.0):
+        sums = replace(plan.score_sum(profile), limits=(0.0, 0.0))  # no test is cheaper, however a run narrows limits
+        profile, hidden = _find_tested(plan, sums, profile)
+        if plan.find_needed_sum(None, sums) + hidden < sums.best_surplus(profile) * (_SLACK if moved else 1.0):
             return True
     return False
+
+
+def _find_tested(plan: _TestedPlan, sums: ScoreSum, profile: TableProfile) -> tuple[TableProfile, float]:
+    """Return the profile of the rows that a test reads, and what sampling may hide in it."""
+    if not getattr(plan, "of_population", False):
+        return profile, 0.0
+    assert sums.target is not None
+    trained = replace(profile, rows=profile.rows * (1 - HELD_OUT))
+    failure = float(sums.target.failure_probability) * SAMPLED
+    return replace(profile, rows=profile.rows * HELD_OUT), find_sampling_margin(sums, trained, failure)
 
 
 def _make_profile(rows: int, middle: float, spread: float) -> TableProfile:

@@ -70,10 +70,10 @@ class Rung:
         each = _noise(_PROFILE_SHARE / float(self.noise) ** 2)
         return each, each
 
-    def divide(self, test_share: float) -> tuple[Fraction, Fraction]:
-        """Return the noise multipliers of a step and of the test, which gets this share of what the profile leaves."""
+    def divide(self, *shares: float) -> tuple[Fraction, ...]:
+        """Return the noise multipliers of a step, and of releases that get these shares of what the profile leaves."""
         left = (1 - 2 * _PROFILE_SHARE * self.profiled) / float(self.noise) ** 2
-        return _noise(left * (1 - test_share) / self.steps), _noise(left * test_share)
+        return _noise(left * (1 - sum(shares)) / self.steps), *(_noise(left * share) for share in shares)
 
 
 @dataclass(frozen=True)

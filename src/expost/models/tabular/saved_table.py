@@ -39,6 +39,7 @@ def table_document(model: TabularEstimator) -> dict[str, Any]:
         | {"middles": profile.middles.tolist(), "factors": profile.factors.tolist(), "shares": list(profile.shares)},
         "weights": released.weights.tolist(),
         "reach": released.reach,
+        "limits": None if released.limits is None else list(released.limits),
         "calibration": None if released.calibration is None else list(released.calibration),
         "estimates": None if released.estimates is None else _write_estimates(released.estimates),
         "classes": classes,
@@ -80,10 +81,15 @@ def restore_table_model(document: Mapping[str, Any]) -> TabularEstimator:
     slope, shift = (1.0, 0.0) if calibration is None else map(float, calibration)
     if not (slope > 0 and np.isfinite([slope, shift]).all()):
         raise ValueError("a calibration that is not a slope and a shift")
+    limits = document.get("limits")
+    low, high = (-2.0, 2.0) if limits is None else map(float, limits)
+    if not -2 <= low <= high <= 2:
+        raise ValueError("limits of predictions in the wrong order")
     released = TableModel(
         profile,
         weights,
         float(document["reach"]),
+        limits=None if limits is None else (low, high),
         calibration=None if calibration is None else (slope, shift),
         estimates=_read_estimates(document.get("estimates"), encoder.width),
     )

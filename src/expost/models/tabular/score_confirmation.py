@@ -10,7 +10,7 @@ from fractions import Fraction
 from expost.core import Measure, Target
 from expost.models.tabular.laplace_test import LaplaceTest, find_threshold, shorten_level
 from expost.models.tabular.rung_schedule import MOST_PROFILES
-from expost.models.tabular.score_sum import MeasuredScore, ScoreSum, find_deviations
+from expost.models.tabular.score_sum import NUMERIC_MEASURES, MeasuredScore, ScoreSum, find_deviations
 from expost.models.tabular.table_profile import TableProfile
 from expost.models.tabular.target_mean import TargetMean
 
@@ -19,23 +19,28 @@ __all__ = ["Confirmation", "OpenSums", "find_needed_sum"]
 # The constants below were chosen on the tables adult, diamonds, gss, nlswork, cps and nycflights13.
 # Of the training's epsilon, for the test of a model: beyond it more training pays more. The score of a regression rises less
 # from rung to rung than the margin of its test falls with epsilon.
-_TEST_SHARE, _NUMERIC_SHARE = 0.5, 1.75
-_SPARE = 1.0  # scales of noise that a test has in addition to its margin, so that it passes more often than not
+_TEST_SHARE, _NUMERIC_SHARE = 0.5, 1.2
+_SPARE = {False: 1.0, True: 0.3}  # scales of noise that a test has in addition to its margin
 _RESERVE = Fraction(1, 5)  # of a rung's epsilon, which must be left for a test of its model
-_MODELS = 0.6  # of the failure probability that is left, for the next model that is tested
-_LOOKS = 0.65, 0.35  # of a model's failure probability, for each look at it
+# Of the failure probability that is left, for the next model that is tested; of that of a model, for each look at it. The
+# surplus of a regression is known badly before: there are more looks at a model, and fewer models.
+_MODELS = {False: 0.6, True: 0.7}
+_LOOKS = {False: (0.65, 0.35), True: (0.4, 0.25, 0.2, 0.15)}
 _FINER = (
     1.6  # growth of epsilon from look to look; fixed before the first one, since later noise depends on earlier noise
 )
-_ENOUGH = 0.3  # scales above the margin of a second look from which on it is worth its price
+_ENOUGH = {False: 0.3, True: 0.0}  # scales above the margin of a later look from which on it is worth its price
 _FADING = 1.3  # growth of the deviation of an earlier score, where it is combined with a later one
 _HOPEFUL = 1.5  # deviations below the target from which on more of a rung measures its score
-_HOPELESS, _LOOKED = 3.0, 0.5  # deviations that separate a plateau from the target: of measured scores, of looks
+# Deviations that separate a plateau from the target: of measured scores, of looks, and of the scores of a regression beyond
+# some epsilon. There the score must be likely to be reached, not only possible.
+_HOPELESS, _LOOKED, _LIKELY, _DEAR = {False: 3.0, True: 2.0}, 0.5, 0.5, Fraction(1, 8)
 _BIASED = 2.0  # deviations between a look and a guide from which on the cut-off terms of the guide explain them
 _CENTERED = 0.05  # of a surplus, which the distance between the middle and the mean may hide
 _EARLIEST = Fraction(4, 100), Fraction(1, 5)  # epsilon, and share of the cap, before which no plateau is told
 _RUNGS_BACK = 2  # a plateau is told from the gain over this many rungs
 _FAR, _NEAR = 0.12, 0.25  # shares of a rung that measure its score: far from the target, and near it
+_COUNTED = 3.0  # deviations by which the count of the rows may be too low, where it says that they are too few
 _WITHOUT_ERRORS = 2.0  # times the surplus of a model without errors, by which noise may have hidden it
 
 
@@ -54,13 +59,23 @@ class Confirmation:
     it a share of that. Their levels are fixed before the first one: the noise of the second depends on that of the first.
     """
 
-    def __init__(self, target: Target, failure_probability: Fraction, cap: Fraction, rows_per_unit: int = 1) -> None:
+    def __init__(
+        self,
+        target: Target,
+        failure_probability: Fraction,
+        cap: Fraction,
+        rows_per_unit: int = 1,
+        *,
+        most_models: int | None = None,
+    ) -> None:
         self._target, self._failure, self._cap = target, float(failure_probability), cap
         self._history: list[tuple[float, float]] = []  # scores, each combined with those before
         self._scores: list[tuple[float, float]] = []  # each by itself
         self._profile: TableProfile | None = None
         self._mean = TargetMean(self._failure / 20, rows_per_unit)
         self._hopeless = 0
+        self._most_models = most_models
+        self._hidden = 0.0  # what sums may be too large by for other reasons than noise, besides the middle of R^2
         self._doubt = 0.0  # how much less looks saw than the guide, beyond what noise explains
         self._looked = Fraction(0)
         self._models = 0
@@ -69,6 +84,11 @@ class Confirmation:
         self.margin = 0.0
         self.seen: tuple[float, float] | None = None
         """What the last look at the last model saw, with its deviation."""
+
+    @property
+    def _numeric(self) -> bool:
+        """Return whether the target is that of a regression."""
+        return self._target.measure in NUMERIC_MEASURES
 
     @property
     def spent(self) -> Fraction:
@@ -80,6 +100,10 @@ class Confirmation:
         """Return the share of the next rung that measures its score."""
         near = not self._history or self._history[-1][0] + _HOPEFUL * self._history[-1][1] >= 0
         return _NEAR if near else _FAR
+
+    def find_tested(self, profile: TableProfile) -> TableProfile:
+        """Return the profile of the rows that models are tested with: those of the training."""
+        return profile
 
     def confirm(
         self,
@@ -105,9 +129,11 @@ class Confirmation:
             return left if last or wanted > later else min(left, trained * Fraction(share))
 
         measured, deviation = self._combine(score, profile)
+        sums, lost = sums.narrow(score, measured, profile)
+        measured -= lost
         centered, guess, extra = self._center(sums, measured, profile)
         need = self._find_need((1 - _CENTERED) * guess, sums.height)
-        if extra > _CENTERED * guess and need <= find_limit(need):
+        if self._target.measure is Measure.R2 and extra > _CENTERED * guess and need <= find_limit(need):
             reach, off = find_deviations(self._profile_failure), sums.find_off(_CENTERED * guess, profile)
             at = self._mean.find_level(off, profile, reach)
             if at is not None and need + float(at) <= find_limit(need):
@@ -141,9 +167,11 @@ class Confirmation:
         """Test one model, twice if the second test is likely to pass; return its surplus and the deviation of it."""
         both, before, failures = guess, Fraction(0), self._next_failures()
         self._models += 1
-        for failure, at in zip(failures, (level, shorten_level(float(level) * _FINER)), strict=True):
-            enough = (-math.log(2 * failure) + _ENOUGH) * sums.height
-            if at > left or (before and (both[0] - extra) * float(at) < enough):
+        levels = [shorten_level(float(level) * _FINER**number) for number in range(len(failures))]
+        for failure, at in zip(failures, (level, *levels[1:]), strict=True):
+            enough = (-math.log(2 * failure) + _ENOUGH[self._numeric]) * sums.height
+            hoped = both[0] + both[1] if self._numeric else both[0]  # another look is cheaper than another model
+            if at > left or (before and (hoped - extra) * float(at) < enough):
                 break
             self._looked += at - before
             before = at
@@ -180,18 +208,18 @@ class Confirmation:
 
     def _next_failures(self) -> tuple[float, ...]:
         """Return the failure probabilities of the looks at the next model."""
-        return _share_failure(self._target, self._failure, self._models)
+        return _share_failure(self._target, self._failure, self._models, most_models=self._most_models)
 
     def _find_need(self, surplus: float, height: float) -> float:
         """Return the epsilon at which a sum of this size is likely to pass the next look."""
         if surplus <= 0:
             return math.inf
-        return (-math.log(2 * self._next_failures()[0]) + _SPARE) * height / surplus
+        return (-math.log(2 * self._next_failures()[0]) + _SPARE[self._numeric]) * height / surplus
 
     def _center(self, sums: ScoreSum, guess: float, profile: TableProfile) -> tuple[ScoreSum, float, float]:
         """Return sums around the target's mean, the surplus around it, and what the sums may still be too large by."""
         if self._target.measure is not Measure.R2:
-            return sums, guess, 0.0
+            return sums, guess, self._hidden
         extra = sums.find_margin(profile, self._profile_failure)
         excess = sums.find_excess(profile, self._profile_failure, self._mean.error)
         if extra <= excess:
@@ -215,14 +243,23 @@ class Confirmation:
         # Scores by themselves: a combined one lags behind while the model improves.
         surplus, noise = self._scores[-1]
         early = len(self._scores) <= _RUNGS_BACK or trained < min(_EARLIEST[0], _EARLIEST[1] * self._cap)
-        if not early and self._find_need(_WITHOUT_ERRORS * sums.best_surplus(profile), sums.height) > left:
+        perfect = sums.best_surplus(profile) * profile.most_rows(_COUNTED) / profile.rows
+        if not early and self._find_need(_WITHOUT_ERRORS * perfect - self._hidden, sums.height) > left:
             return _NO_MODEL
-        gain = math.inf if early else max(surplus - self._scores[-1 - _RUNGS_BACK][0], 0.0)
-        best = max(surplus, guess) + gain + _HOPELESS * noise
+        dear = self._numeric and trained >= _DEAR
+        if dear:
+            before, blurred = self._scores[-2] if len(self._scores) > 1 else (surplus, 0.0)
+            gain = max(surplus - before - blurred, 0.0)
+            best = guess + gain + _LIKELY * deviation
+        else:
+            gain = math.inf if early else max(surplus - self._scores[-1 - _RUNGS_BACK][0], 0.0)
+            best = max(surplus, guess) + gain + _HOPELESS[self._numeric] * noise
         if sums.guided and self.seen is not None:
             # A look cuts off nothing, and is more precise than what a rung measures: it decides at once.
-            best, self._hopeless = guess + gain + _LOOKED * deviation, _RUNGS_BACK - 1
-        self._hopeless = self._hopeless + 1 if self._find_need(best, sums.height) > left else 0
+            best = guess + gain + _LOOKED * deviation
+        if dear or (sums.guided and self.seen is not None):
+            self._hopeless = _RUNGS_BACK - 1
+        self._hopeless = self._hopeless + 1 if self._find_need(best - self._hidden, sums.height) > left else 0
         if self._hopeless >= _RUNGS_BACK:
             return _OUT_OF_REACH
         return _SPENT if last else ""
@@ -240,7 +277,13 @@ _SPENT = "the cap is spent"
 
 
 def find_needed_sum(
-    sums: ScoreSum, failure_probability: Fraction, *, cap: Fraction, first: Fraction, epsilon: Fraction | None
+    sums: ScoreSum,
+    failure_probability: Fraction,
+    *,
+    cap: Fraction,
+    first: Fraction,
+    epsilon: Fraction | None,
+    most_models: int | None = None,
 ) -> float:
     """Return the noisy sum that the first test of the first model needs in a training that costs ``epsilon``.
 
@@ -251,15 +294,16 @@ def find_needed_sum(
     level = cap - first if epsilon is None else epsilon * share / (1 + share)
     if level <= 0 or (epsilon is not None and epsilon - level < first):
         return math.inf
-    failure = _share_failure(sums.target, float(failure_probability), 0)[0]
+    failure = _share_failure(sums.target, float(failure_probability), 0, most_models=most_models)[0]
     lattice = sums.deciding
     return find_threshold(level, Fraction(lattice.sensitivity.amount), failure) * sums.height / lattice.unit
 
 
-def _share_failure(target: Target, failure: float, models: int) -> tuple[float, ...]:
-    """Return the failure probabilities of the looks at a model, after this many others."""
-    whole = failure * (0.9 if target.measure is Measure.R2 else 1.0)
-    return tuple(whole * _MODELS * (1 - _MODELS) ** models * share for share in _LOOKS)
+def _share_failure(target: Target, failure: float, models: int, *, most_models: int | None = None) -> tuple[float, ...]:
+    """Return the failure probabilities of the looks at a model, after this many others; all of it for the only one."""
+    whole, numeric = failure * (0.9 if target.measure is Measure.R2 else 1.0), target.measure in NUMERIC_MEASURES
+    own = 1.0 if most_models == 1 else _MODELS[numeric] * (1 - _MODELS[numeric]) ** models
+    return tuple(whole * own * share for share in _LOOKS[numeric])
 
 
 def _weigh(first: tuple[float, float], second: tuple[float, float]) -> tuple[float, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -16,13 +16,16 @@ from expost.core import InvalidRequest, Measure, Target
 from expost.core.rational import probability, rational
 from expost.models.descent.score_head import row_sums
 from expost.models.tabular.lattice_sum import LatticeSum
+from expost.models.tabular.prediction_limits import PREDICTION_BINS, count_predictions, narrow_limits
 from expost.models.tabular.table_profile import TableProfile
 
 __all__ = [
     "LARGEST_LOSS",
     "LEAST_PROBABILITY",
+    "NUMERIC_MEASURES",
     "MeasuredScore",
     "ScoreSum",
+    "bound_score",
     "clip_predictions",
     "combine_scores",
     "compute_chances",
@@ -37,6 +40,7 @@ LEAST_PROBABILITY = 0.002
 """Predicted probabilities are at least this, so that the log loss of a row is bounded."""
 LARGEST_LOSS = -math.log(LEAST_PROBABILITY)
 _SIDE = 0.3  # length of the other measures' part of a vector, beside 1 for the test's: they cost 4 % of its noise
+_COUNTED = 0.5  # length of the counts of predictions, beside 1 for the guide
 _USUAL_REACH = 4.0  # deviations of a model's predictions
 _NEAR_REACH = (
     0.625  # of it, towards the end of the target's range that is nearer to its middle: distances are shorter there
@@ -45,6 +49,8 @@ _CUT = 6.0  # variances, or squared errors allowed, at which a row's term is cut
 _CLEAR = 0.1  # relative deviation up to which a measured variance is used
 _FINEST = 10**6
 _CLASSIFIER = {"accuracy": Measure.ACCURACY, "log_loss": Measure.LOG_LOSS, "auc": Measure.AUC}
+NUMERIC_MEASURES = (Measure.R2, Measure.RMSE, Measure.MEAN_LOSS)
+"""The measures of a regression."""
 _REGRESSOR = {"r2": Measure.R2, "rmse": Measure.RMSE, "mae": Measure.MEAN_LOSS}
 
 
@@ -101,6 +107,18 @@ def find_reach(target: Target | None, profile: TableProfile) -> float:
     return min(2.0, _USUAL_REACH * math.sqrt(float(target.tolerance)) * profile.target_spread)
 
 
+def bound_score(name: str, value: float, reach: float, target_bounds: tuple[float, float]) -> float | None:
+    """Return the worst score within ``reach`` of a measured one; None for a loss if all models keep that.
+
+    >>> bound_score("rmse", 3.0, 1.0, (0.0, 10.0)), bound_score("rmse", 3.0, 9.0, (0.0, 10.0))
+    (4.0, None)
+    """
+    if name not in ("log loss", "rmse", "mae"):
+        return float(max(value - reach, 0.0))
+    largest = LARGEST_LOSS if name == "log loss" else target_bounds[1] - target_bounds[0]
+    return float(value + reach) if value + reach < largest else None
+
+
 def find_deviations(failure: float) -> float:
     """Return the deviations that each of four tails of a profile's Gaussian noise exceeds as seldom as this in all."""
     return -float(ndtri(failure / 4))
@@ -120,13 +138,16 @@ def limit_predictions(middle: float, reach: float) -> tuple[float, float]:
     return max(-low, -1 - middle), min(high, 1 - middle)
 
 
-def clip_predictions(scores: Floats, profile: TableProfile, reach: float) -> Floats:
-    """Return predictions in [-1, 1] of scores in units of the target's spread.
+def clip_predictions(
+    scores: Floats, profile: TableProfile, reach: float, limits: tuple[float, float] | None = None
+) -> Floats:
+    """Return predictions in [-1, 1] of scores in units of the target's spread; ``limits`` replace those of the reach.
 
     >>> clip_predictions(np.array([-9.0, 0.5]), TableProfile(1.0, np.zeros(1), np.ones(1), 1.0), 2.0).tolist()
     [-1.0, 0.5]
     """
-    moved = np.clip(scores * profile.target_spread, *limit_predictions(profile.target_middle, reach))
+    ends = limit_predictions(profile.target_middle, reach) if limits is None else limits
+    moved = np.clip(scores * profile.target_spread, *ends)
     found: Floats = np.clip(moved + profile.target_middle, -1.0, 1.0)
     return found
 
@@ -148,6 +169,8 @@ class MeasuredScore:
     certified: float | None = None
     """The score that holds at a 64th of the failure probability, where that does not follow from ``values``."""
     guide: tuple[float, float] | None = None
+    predictions: tuple[Floats, float] | None = None
+    """Noisy numbers of predictions by their distance from the middle, with their deviation, if there is a guide."""
 
     def passes(self, failure_probability: float, margin: float = 0.0) -> bool:
         """Return whether the target is met, wrongly with this probability at most."""
@@ -207,7 +230,12 @@ class ScoreSum:
     side: float = _SIDE
     """The length of the other measures' part of a vector."""
     guided: bool = False
-    """Whether a regression's sum has one more entry, in which large terms are cut off, in place of most of its precision."""
+    """Whether a regression's sum has one more entry, in which large terms are cut off, in place of most of its precision.
+
+    Predictions are then counted too, by their distance from the middle (``prediction_limits``).
+    """
+    limits: tuple[float, float] | None = None
+    """How far predictions are below and above the middle at most, if they were narrowed. Default: those of the reach."""
 
     @property
     def _level(self) -> float:
@@ -217,6 +245,11 @@ class ScoreSum:
         level = float(self.target.tolerance)
         return level / self.scale if self.target.measure in (Measure.RMSE, Measure.MEAN_LOSS) else level
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Return how far predictions are below and above the middle at most."""
+        return limit_predictions(self.middle, self.reach) if self.limits is None else self.limits
+
     @cached_property
     def height(self) -> float:
         """Return how far one row can move the deciding sum."""
@@ -225,19 +258,28 @@ class ScoreSum:
             if measure is Measure.LOG_LOSS:
                 return max(self._level, LARGEST_LOSS - self._level)
             return max(self._level, 1 - self._level)
-        if measure is Measure.MEAN_LOSS:
-            return max(self._level, 2.0)
         # With a = target - middle and h = prediction - middle, the error is a - h; both ends of a and h are public or released.
         ends = (-1 - self.middle - self.shift, 1 - self.middle - self.shift)
-        steps = tuple(end - self.shift for end in limit_predictions(self.middle, self.reach))
+        steps = tuple(end - self.shift for end in self.ends)
+        if measure is Measure.MEAN_LOSS:
+            return max(self._level, max(abs(a - h) for a in ends for h in steps) - self._level)
         largest = max((a - h) ** 2 for a in ends for h in steps)
         if measure is not Measure.R2:
-            return max(largest, self._level**2)
+            return max(largest - self._level**2, self._level**2)
         # (a - h)^2 - (1 - R) a^2 = R a^2 - 2 a h + h^2 is convex in a and in h, so it is largest at the ends. Its negative
         # is at most (1 - R) a^2, and at most (1 - R) h^2 / R.
         below = max((a - h) ** 2 - (1 - self._level) * a * a for a in ends for h in steps)
         above = (1 - self._level) * min(max(a * a for a in ends), max(h * h for h in steps) / self._level)
         return max(below, above)
+
+    @property
+    def span(self) -> float:
+        """Return how far apart two rows' terms of the deciding sum can be; not for R^2."""
+        measure = None if self.target is None else self.target.measure
+        if self.classes is not None:
+            return LARGEST_LOSS if measure is Measure.LOG_LOSS else 1.0
+        error = max(abs(end - step) for end in (-1 - self.middle, 1 - self.middle) for step in self.ends)
+        return error if measure is Measure.MEAN_LOSS else error**2
 
     @property
     def errors_allowed(self) -> float:
@@ -260,7 +302,8 @@ class ScoreSum:
         """Return the sum's lattice: entries are in units of ``height`` and of the side's largest values."""
         # Rounded down, the deciding sum is never above the exact one, however many rows there are.
         if self.guided:
-            return LatticeSum(4, math.sqrt(1 + 3 * self.side**2), self.rows_per_unit, floor_first=True)
+            longest = math.sqrt(1 + 3 * self.side**2 + _COUNTED**2)
+            return LatticeSum(4 + PREDICTION_BINS, longest, self.rows_per_unit, floor_first=True)
         return LatticeSum(3, math.sqrt(1 + 2 * self.side**2), self.rows_per_unit, floor_first=True)
 
     @cached_property
@@ -281,6 +324,24 @@ class ScoreSum:
         if self.target.measure is Measure.RMSE:
             return min(self.height, _CUT * self._level**2)
         return min(self.height, math.sqrt(_CUT) * self._level)
+
+    def narrow(self, score: MeasuredScore, surplus: float, profile: TableProfile) -> tuple[ScoreSum, float]:
+        """Return sums whose test of a model is likely to be cheaper, and the surplus that this costs.
+
+        They limit its predictions further.
+        """
+        if score.predictions is None:
+            return self, 0.0
+        squared = self.target is not None and self.target.measure is not Measure.MEAN_LOSS
+        found, lost = narrow_limits(
+            self.ends,
+            score.predictions,
+            surplus,
+            profile.target_spread,
+            lambda limits: replace(self, limits=limits).height,
+            squared=squared,
+        )
+        return replace(self, limits=found), lost
 
     def terms(self, outcomes: Floats) -> Floats:
         """Return each row's term of the deciding sum, in units of ``height``."""
@@ -336,8 +397,8 @@ class ScoreSum:
             return {"log loss": (self._level - main, noise)}
         return {"accuracy": (self._level + main, noise)}
 
-    def vectors(self, outcomes: Floats, cut: float = 0.0) -> Floats:
-        """Return the vectors of rows from their outcomes; ``cut`` is where a guide's terms are cut off.
+    def vectors(self, outcomes: Floats, spread: float = 1.0) -> Floats:
+        """Return the vectors of rows from their outcomes; ``spread`` is the target's, for what guides a training.
 
         Outcomes of a classifier are (correct, loss) in {0, 1} x [0, LARGEST_LOSS]; of a regression (prediction error,
         distance from the middle of all targets), both in [-2, 2].
@@ -351,7 +412,8 @@ class ScoreSum:
             sides = (np.abs(first) / 2, other**2 / 4)
         parts = [self._weight * surplus / self.height, self.side * sides[0], self.side * sides[1]]
         if self.guided:
-            parts.append(np.clip(surplus / cut, -1.0, 1.0))
+            parts.append(np.clip(surplus / self.find_cut(spread), -1.0, 1.0))
+            parts.append(_COUNTED * count_predictions(first + second, spread))
         return np.column_stack(parts)
 
     def _surplus(self, outcomes: Floats) -> Floats:
@@ -370,12 +432,15 @@ class ScoreSum:
         """Return the standard deviation of the deciding sum, in rows times the measure's unit."""
         return self.lattice.deviation(noise) * self.height / self._weight
 
-    def _read_guide(self, released: Floats, unit: float, profile: TableProfile) -> tuple[float, float] | None:
-        """Return the sum whose large terms are cut off, and its deviation, if it was released."""
+    def _read_guide(self, released: Floats, unit: float, profile: TableProfile) -> dict[str, Any]:
+        """Return the sum whose large terms are cut off, and the counts of predictions, if they were released."""
         if not self.guided:
-            return None
+            return {}
         cut = self.find_cut(profile.target_spread)
-        return float(released[3]) * cut, unit * cut
+        return {
+            "guide": (float(released[3]) * cut, unit * cut),
+            "predictions": (released[4:] / _COUNTED, unit / _COUNTED),
+        }
 
     def read(self, released: Floats, noise: Fraction, profile: TableProfile) -> MeasuredScore:
         """Return the score of a released sum."""
@@ -434,4 +499,4 @@ class ScoreSum:
             values["mae"] = ((self._level - main) * self.scale, main_noise * self.scale)
         else:
             values["mae"] = (max(mean_error, 0.0) * self.scale, with_count(2 * side_noise, mean_error) * self.scale)
-        return MeasuredScore(surplus, unit * self.height, values, guide=guide)
+        return MeasuredScore(surplus, unit * self.height, values, **guide)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -51,6 +51,8 @@ class TableModel:
     weights: Floats
     reach: float = 2.0
     """How far a regression's predictions are from the middle of the target at most, in half its range."""
+    limits: tuple[float, float] | None = None
+    """How far they are below and above the middle at most, if they were narrowed further. Default: those of the reach."""
     calibration: tuple[float, float] | None = None
     """Slope and shift of the log-odds of two classes, for probabilities."""
     estimates: CoefficientEstimates | None = None
@@ -74,6 +76,12 @@ class TableModel:
         slopes, constants = self.grid.raw_weights(self.weights)
         slopes = slopes * self.profile.factors
         return slopes, constants - slopes @ self.profile.middles
+
+    def straightened(self, shift: float, tilt: float) -> TableModel:
+        """Return the model of a number whose scores are ``shift + (1 + tilt) score``."""
+        weights = self.weights * (1 + tilt)
+        weights[:, -1] += shift * (self.grid.unit / self.grid.constant)
+        return replace(self, weights=weights)
 
     def rescaled(self, profile: TableProfile) -> TableModel:
         """Return the model with the same scores that reads rows by another profile."""

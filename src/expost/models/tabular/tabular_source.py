@@ -12,7 +12,7 @@ import pyarrow as pa
 from sklearn.utils.validation import column_or_1d
 
 from expost.core import Adjacency, InvalidRequest, Unit
-from expost.core.argument import check_unmasked
+from expost.core.argument import check_unmasked, suggest_name
 from expost.data.data_source import as_table, open_source
 from expost.data.dataset import Dataset
 from expost.data.row_source import typed_column
@@ -91,6 +91,10 @@ def table_dataset(
         raise InvalidRequest("Expected limits per unit only with an id column", do='Pass unit="the id column"')
     X, target = name_matrix(X), y if isinstance(y, str) else None
     names = stored_names(X)
+    for wanted in (target, unit):
+        if names is not None and wanted is not None and wanted not in names:
+            do = suggest_name(wanted, names) or f"Name one of: {list_names(names)}"
+            raise InvalidRequest("Expected the name of a column", got=wanted, do=do)
     features = [each for each in names or () if each not in (target, unit)]
     declared = {} if columns is None else declare_columns(columns, features)
     types = declared_types(declared) | dict(types or {})

@@ -8,9 +8,12 @@
   const running = document.getElementById("running");
   if (running) {
     const look = async () => {
-      const found = await fetch("/v1/jobs/" + running.dataset.job + "?wait=15");
-      const job = found.ok ? await found.json() : { state: "running" };
-      if (job.state === "running") setTimeout(look, 500); else location.reload();
+      try {
+        const found = await fetch("/v1/jobs/" + running.dataset.job + "?wait=15");
+        const job = found.ok ? await found.json() : { state: found.status < 500 && found.status !== 429 ? "refused" : "running" };
+        if (!["running", "queued", "stopping"].includes(job.state)) { location.reload(); return; }
+      } catch { /* the service is away for a moment: it keeps the question */ }
+      setTimeout(look, 1000);
     };
     look();
   }
@@ -55,14 +58,16 @@
   }
   function write() {
     const asked = question(), dataset = form.dataset.dataset, at = location.origin;
-    if (tab === "curl") {
+    if (tab === "sql") {
+      parts.code.textContent = statement || "SQL has no words for this question.";
+    } else if (tab === "curl") {
       parts.code.textContent = `curl ${at}/v1/datasets/${encodeURIComponent(dataset)}/ask \\\n  -H "Authorization: Bearer $EXPOST_TOKEN" \\\n  -d '${JSON.stringify(asked).replaceAll("'", "'\\''")}'`;
     } else {
       const given = Object.entries(asked.arguments).map(([name, value]) => `${name}=${JSON.stringify(value)}`).join(", ");
       parts.code.textContent = `import expost\n\nsession = expost.connect("${at}", token, dataset=${JSON.stringify(dataset)})\nsession.${asked.statistic.replaceAll("-", "_")}(${given})`;
     }
   }
-  let latest = 0;
+  let latest = 0, statement = "";
   async function look() {
     const mine = ++latest, asked = question(), expect = field("expect").value.trim();
     write();
@@ -73,27 +78,71 @@
     const told = await found.json();
     if (mine !== latest) return;
     form.removeAttribute("aria-busy");
+    statement = told.sql || "";
+    write();
     if (told.error) {
       parts.price.textContent = told.error.message;
-      parts.curve.textContent = parts.sample.textContent = "";
+      for (const name of ["curve", "sample"]) parts[name].innerHTML = '<p class="hint">Nothing to show for this question.</p>';
     } else for (const name of ["price", "curve", "sample"]) parts[name].innerHTML = told[name];
   }
+  let base = 0; // the error in the answer's units that the slider is around; 0 for shares of the answer
+  function place() {
+    const typed = field("within").value.trim(), share = typed.endsWith("%");
+    base = share ? 0 : Number(typed) || 0;
+    slider.value = share ? (2 - Math.log10(parseFloat(typed) || 5)) * 33.3 : 60;
+  }
+  place();
+  const select = document.getElementById("statement"), quote = document.getElementById("sql-price");
+  let waiting = 0, asking = 0;
+  async function price() {
+    const mine = ++asking, text = select.elements.sql.value.trim();
+    if (!text) { quote.replaceChildren(hint("The price appears here.")); select.removeAttribute("aria-busy"); return; }
+    const found = await fetch("/v1/datasets/" + encodeURIComponent(form.dataset.dataset) + "/sql-price", {
+      method: "POST", headers: { "content-type": "application/json", "x-csrf-token": csrf }, body: JSON.stringify({ sql: text }),
+    });
+    const told = await found.json();
+    if (mine !== asking) return;
+    select.removeAttribute("aria-busy");
+    const lines = told.error ? [hint(told.error.message, "pre")] : [strong("at most " + told.worst_case_text), hint(told.above_cap), ...told.parts.map((part) => hint(part.question + ": one unit moves it by at most " + part.sensitivity))];
+    quote.replaceChildren(...lines);
+  }
+  function hint(text, kind) { const found = document.createElement(kind || "div"); found.className = "hint"; found.textContent = text; return found; }
+  function strong(text) { const found = document.createElement("strong"); found.className = "price"; found.textContent = text; return found; }
+  select.elements.sql.addEventListener("input", () => { select.setAttribute("aria-busy", "true"); asking++; clearTimeout(waiting); waiting = setTimeout(price, 400); });
+  select.addEventListener("submit", () => { select.querySelector("button").disabled = true; });
+  if (select.elements.sql.value) price();
   let timer = 0, touched = field("within").value !== field("within").dataset.first;
   const later = () => { form.setAttribute("aria-busy", "true"); latest++; clearTimeout(timer); timer = setTimeout(look, 250); show(); write(); };
   form.addEventListener("input", (event) => {
-    if (event.target === field("statistic") && !touched) field("within").value = line().example;
+    if (event.target === field("statistic") && !touched) { field("within").value = line().example; place(); }
     if (event.target === field("within") || event.target === slider) touched = true;
+    if (event.target === field("within")) place();
     if (event.target === slider) {
-      const share = Math.pow(10, 2 - slider.value / 33.3);
-      field("within").value = (share >= 10 ? share.toFixed(0) : share >= 1 ? share.toFixed(1) : share.toFixed(2)) + "%";
+      const error = base ? base * Math.pow(10, (60 - slider.value) / 40) : Math.pow(10, 2 - slider.value / 33.3);
+      field("within").value = base ? String(Number(error.toPrecision(2))) : (error >= 10 ? error.toFixed(0) : error >= 1 ? error.toFixed(1) : error.toFixed(2)) + "%";
     }
     later();
   });
-  document.querySelectorAll("[data-tab]").forEach((button) => button.addEventListener("click", () => {
+  const tabs = [...document.querySelectorAll("[data-tab]")];
+  function choose(button) {
     tab = button.dataset.tab;
-    document.querySelectorAll("[data-tab]").forEach((each) => each.setAttribute("aria-selected", String(each === button)));
+    tabs.forEach((each) => { each.setAttribute("aria-selected", String(each === button)); each.tabIndex = each === button ? 0 : -1; });
     write();
-  }));
+  }
+  tabs.forEach((button, number) => {
+    button.addEventListener("click", () => choose(button));
+    button.addEventListener("keydown", (event) => {
+      const step = { ArrowRight: 1, ArrowLeft: tabs.length - 1 }[event.key];
+      if (step) { const next = tabs[(number + step) % tabs.length]; next.focus(); choose(next); }
+    });
+  });
+  choose(tabs[0]);
+  document.getElementById("copy").addEventListener("click", async (event) => {
+    const button = event.target;
+    try { await navigator.clipboard.writeText(parts.code.textContent); button.textContent = "Copied"; }
+    catch { getSelection().selectAllChildren(parts.code); button.textContent = "Selected"; } // without TLS browsers give no clipboard
+    setTimeout(() => { button.textContent = "Copy"; }, 2000);
+  });
   form.addEventListener("submit", () => { form.querySelector("button[type=submit]").disabled = true; });
   later();
 })();

@@ -1,6 +1,7 @@
 """A pipeline of private steps is held, billed and refused as one; steps that leak are found."""
 
 import pickle
+import warnings
 from typing import Any
 
 import numpy as np
@@ -8,13 +9,15 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import TruncatedSVD
+from sklearn.feature_selection import RFE
 from sklearn.feature_selection import SelectKBest as PublicSelectKBest
 from sklearn.frozen import FrozenEstimator
 from sklearn.impute import SimpleImputer
 from sklearn.kernel_approximation import RBFSampler
-from sklearn.model_selection import cross_val_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import FeatureUnion, make_pipeline
 from sklearn.pipeline import Pipeline as PublicPipeline
 from sklearn.preprocessing import (
@@ -33,7 +36,7 @@ from sklearn.random_projection import GaussianRandomProjection
 import expost
 from expost import PCA, Dataset, InvalidRequest, Pipeline, Session, StandardScaler, TargetNotMet, open_ledger
 from expost.core import Adjacency
-from expost.models.preparation.pipeline_leak import find_leaks
+from expost.models.preparation.pipeline_leak import LeakingStepWarning, find_leaks
 
 ROWS = 4000
 BOUNDS = [(0, 100), (0, 2e4)]
@@ -288,3 +291,53 @@ def test_public_steps_and_parts_of_a_dataset_are_refused() -> None:
         Pipeline([("wide", PolynomialFeatures()), ("model", classifier())]).fit(people, "label")
     with pytest.raises(InvalidRequest, match="whole dataset"):
         pipeline().fit(people.where("age > 3"), "label")
+
+
+LEAKING: dict[str, tuple[Any, str]] = {
+    "a scaler": (
+        lambda model: make_pipeline(PublicScaler(), model),
+        "standardscaler .StandardScaler.*expost.StandardScaler",
+    ),
+    "an inner scaler": (
+        lambda model: make_pipeline(ColumnTransformer([("first", PublicScaler(), [0])]), Normalizer(), model),
+        "columntransformer__first",
+    ),
+    "a search over a pipeline": (
+        lambda model: GridSearchCV(make_pipeline(MinMaxScaler(), model), {}, cv=2, error_score="raise"),
+        "minmaxscaler",
+    ),
+    "a calibration": (lambda model: CalibratedClassifierCV(model, cv=2), "a calibration .CalibratedClassifierCV"),
+    "a choice of columns": (lambda model: RFE(model, n_features_to_select=1), "a choice of columns .RFE"),
+}
+
+
+@pytest.mark.parametrize("around", LEAKING)
+def test_a_model_warns_of_what_scikit_learn_fits_around_it_before_anything_is_spent(around: str, tmp_path: Any) -> None:
+    make, told = LEAKING[around]
+    x, y = table(200)
+    ledger = str(tmp_path / "people.ledger")
+    open_ledger(ledger).open_account("dataset:table", expost.epsilon(5))
+    model = expost.LogisticRegression(epsilon=0.1, classes=(0, 1), feature_bound=1.0, ledger=ledger)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", LeakingStepWarning)
+        with pytest.raises(LeakingStepWarning, match=told):
+            make(model).fit(x, y)
+    assert open_ledger(ledger).spent("dataset:table").epsilon == 0
+
+
+def test_the_warning_points_at_the_line_that_called_fit() -> None:
+    x, y = table(200)
+
+    with pytest.warns(LeakingStepWarning) as caught:
+        make_pipeline(PublicScaler(), classifier(epsilon=0.1, simulation_seed=1)).fit(x, y)
+
+    assert [each.filename for each in caught] == [__file__]
+
+
+def test_pipelines_that_leak_nothing_are_not_warned_of() -> None:
+    x, y = table(200)
+    public = FrozenEstimator(PublicScaler().fit(x))
+
+    for steps in ([Normalizer()], [public], [FunctionTransformer()], [PolynomialFeatures(include_bias=False)]):
+        make_pipeline(*steps, classifier(epsilon=0.1, simulation_seed=1)).fit(x, y)

@@ -339,3 +339,21 @@ def test_a_declared_number_of_rows_that_is_far_off_is_not_used(declared: int) ->
     assert model.score(FRAME, FRAME["rich"]) > 0.9
     right = classifier(rows=N).fit(FRAME, target="rich").receipt_.terms
     assert right["rows, about"] == N and "declared rows" not in right
+
+
+@pytest.mark.parametrize(
+    ("more", "target", "told"),
+    [
+        ({"epsilon": 3, "max_epsilon": 1}, "rich", "at most max_epsilon"),
+        ({"delta": 0.01, "rows": 3000}, "rich", "at most 1 / rows"),
+        ({"unit": "pay", "max_rows_per_unit": 2, "classes": [1, 2]}, "pay", "besides the id of the unit"),
+        ({}, "ritch", "Did you mean 'rich'"),
+        ({}, "nothing of it", "'rich', 'pay', 'id'"),
+        ({"unit": "ids", "max_rows_per_unit": 2}, "rich", "Did you mean 'id'"),
+    ],
+)
+def test_arguments_that_contradict_each_other_or_the_table_are_refused_unpaid(
+    more: dict[str, Any], target: str, told: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=told):
+        classifier(**more).fit(FRAME, target=target)

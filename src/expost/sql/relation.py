@@ -1,0 +1,130 @@
+"""What a statement reads: a view of private tables, with the names under which its columns are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sqlglot import exp
+
+from expost.core.argument import suggest_name
+from expost.data import Dataset, Expression, Kind
+from expost.data.expression import ColumnName, Literal, col
+from expost.sql.expression_facts import ExpressionFacts
+from expost.sql.refusal import SourceText
+from expost.sql.row_expression import RowReader
+
+__all__ = ["Relation", "RelationColumn", "find_column", "is_plain"]
+
+_SHOWN = 12  # columns that a refusal lists
+
+
+@dataclass(frozen=True, slots=True)
+class RelationColumn:
+    """A column by its source and name, and what it stands for. ``hidden`` columns are found by their source only."""
+
+    source: str
+    name: str
+    expression: Expression
+    hidden: bool = False
+
+
+@dataclass(frozen=True)
+class Relation:
+    """Rows of a dataset that pass a filter, and their columns.
+
+    The filter is kept apart until a join or an aggregate of persons needs it, so that a statement about a table shares its
+    releases with other questions about that table.
+    """
+
+    dataset: Dataset
+    columns: tuple[RelationColumn, ...]
+    where: Expression | None = None
+    bounds: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, dataset: Dataset, source: str, bounds: Mapping[str, Any] | None = None) -> Relation:
+        """Return a table as it is."""
+        names = (name for name, kind in dataset.schema.kinds.items() if kind is not Kind.OTHER)
+        return cls(dataset, tuple(RelationColumn(source, name, col(name)) for name in names), bounds=dict(bounds or {}))
+
+    @property
+    def facts(self) -> ExpressionFacts:
+        """Return the public facts about expressions of the rows."""
+        return ExpressionFacts(self.dataset, self.bounds)
+
+    def reader(self, source: SourceText) -> RowReader:
+        """Return what translates expressions of the rows."""
+        return RowReader(source, self.facts, lambda node: find_column(source, self.columns, node))
+
+    def narrow(self, condition: Expression | None) -> Relation:
+        """Return the rows that also pass a condition."""
+        if condition is None:
+            return self
+        return replace(self, where=condition if self.where is None else self.where & condition)
+
+    def renamed(self, source: str) -> Relation:
+        """Return the same columns under another source."""
+        return replace(self, columns=tuple(replace(each, source=source) for each in self.columns if not each.hidden))
+
+    def filtered(self) -> Dataset:
+        """Return the dataset with the filter."""
+        return self.dataset.where(self.where)
+
+    def with_stored_columns(self, used: Mapping[str, Expression] | None = None) -> tuple[Dataset, dict[str, str]]:
+        """Return the filtered dataset with a name of its own for each column, and that name by the column's own.
+
+        Columns that are computed become derived ones.
+        """
+        found: dict[str, str] = {}
+        made: dict[str, Expression] = {}
+        limits: dict[str, Any] = {}
+        for name, expression in (used or {each.name: each.expression for each in self.columns}).items():
+            if is_plain(expression):
+                found[name] = expression.name  # type: ignore[attr-defined]
+                continue
+            found[name] = f"{name} (computed)"
+            made[found[name]] = expression
+            ends = self.facts.limits(expression)
+            if ends is not None and ends[0] < ends[1] and self.facts.kind(expression) is not Kind.BOOLEAN:
+                limits[found[name]] = tuple(map(float, ends))
+        dataset = self.filtered()
+        return (dataset.derive(bounds=limits, **made) if made else dataset), found
+
+
+def is_plain(expression: Expression) -> bool:
+    """Return whether an expression is nothing but a column."""
+    return isinstance(expression, ColumnName) and not isinstance(expression, Literal)
+
+
+def find_column(source: SourceText, columns: tuple[RelationColumn, ...], node: exp.Column) -> Expression:
+    """Return what a column of the statement stands for. Upper and lower case do not matter unless two names differ by them."""
+    name, table = node.name, node.table
+    if node.args.get("db") or node.args.get("catalog") or isinstance(node.this, exp.Star):
+        source.refuse(node, "a column as name or table.name", do="Leave out the schema")
+    found = [each for each in columns if each.name.casefold() == name.casefold()]
+    if table:
+        found = [each for each in found if each.source.casefold() == table.casefold()]
+    elif any(not each.hidden for each in found):
+        found = [each for each in found if not each.hidden]
+    exact = [each for each in found if each.name == name]
+    distinct = {repr(each.expression): each for each in exact or found}
+    if len(distinct) == 1:
+        column = next(iter(distinct.values()))
+        if column.hidden:
+            source.refuse(
+                node,
+                "the key of the other table: this one is missing where there is no match",
+                do="Name that table's key",
+            )
+        return column.expression
+    if distinct:
+        tables = " or ".join(sorted({f"{each.source}.{each.name}" for each in distinct.values()}))
+        source.refuse(node, "a column that only one table has", got=name, do=f"Write {tables}")
+    if table and not any(each.source.casefold() == table.casefold() for each in columns):
+        known = sorted({each.source for each in columns})
+        source.refuse(node, f"one of the tables {', '.join(known)}", got=table, do=suggest_name(table, known))
+    names = list(dict.fromkeys(each.name for each in columns if not each.hidden))
+    listed = ", ".join(names[:_SHOWN]) + (" and others" if len(names) > _SHOWN else "")
+    source.refuse(node, "a known column", got=name, do=suggest_name(name, names) or f"The columns are: {listed}")

@@ -1,0 +1,137 @@
+"""Read the text of a statement: its accuracy clauses by hand, the SELECT by sqlglot."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import ErrorLevel, ParseError, TokenError
+from sqlglot.tokens import TokenType  # type: ignore[attr-defined]
+
+from expost.core import InvalidRequest
+from expost.core.argument import suggest_name
+from expost.sql.accuracy_clause import AccuracyClauses, Word, read_clauses
+from expost.sql.refusal import Node, SourceText
+
+__all__ = ["DIALECTS", "ParsedStatement", "parse_statement"]
+
+DIALECTS = ("duckdb", "postgres", "spark")
+"""The dialects of SQL in which a statement may be written."""
+
+_LONGEST = 20_000  # signs of a statement
+_DEEPEST = 40  # parentheses inside each other
+_EXPLAIN = re.compile(r"\s*explain\s+price\b", re.IGNORECASE)
+logging.getLogger("sqlglot").addHandler(logging.NullHandler())
+
+
+@dataclass(frozen=True)
+class ParsedStatement:
+    """A statement: its syntax tree, what its clauses ask for, and whether only its price is asked for.
+
+    ``question`` is the statement without its clauses, in one line.
+    """
+
+    source: SourceText
+    tree: Node
+    clauses: AccuracyClauses
+    explain: bool
+    question: str
+
+
+def parse_statement(text: str, *, dialect: str = "duckdb") -> ParsedStatement:
+    """Parse one statement. Whatever the text, the result is a SELECT or a refusal.
+
+    >>> parse_statement("EXPLAIN PRICE SELECT COUNT(*) FROM t ERROR WITHIN 5%").question
+    'SELECT COUNT(*) FROM t'
+    """
+    if not isinstance(text, str):
+        raise InvalidRequest(
+            "Expected a statement as a text", got=text, do='Pass "SELECT COUNT(*) FROM t WITH EPSILON 1"'
+        )
+    if dialect not in DIALECTS:
+        raise InvalidRequest(
+            f"Expected one of {', '.join(DIALECTS)}",
+            got=dialect,
+            do=suggest_name(dialect, DIALECTS) or "Name one of them",
+        )
+    source = SourceText(text, dialect)
+    if len(text) > _LONGEST:
+        raise InvalidRequest(f"Expected a statement of at most {_LONGEST} signs", do="Use views: session.view(...)")
+    strange = next((place for place, sign in enumerate(text) if sign == "\0" or "\ud800" <= sign <= "\udfff"), None)
+    if strange is not None:
+        source.refuse(strange, "whole characters without NUL", do="Leave it out")
+    priced = _EXPLAIN.match(text)
+    start = priced.end() if priced else 0
+    words = _split_words(source, start)
+    if not words:
+        source.refuse(start, "a statement", do="Write SELECT COUNT(*) FROM t ERROR WITHIN 5%")
+    if words[0].text.upper() == "EXPLAIN":
+        source.refuse(words[0].start, "EXPLAIN PRICE", do="Write EXPLAIN PRICE SELECT COUNT(*) FROM t ERROR WITHIN 5%")
+    if not words or words[0].text.upper() not in ("SELECT", "WITH", "FROM", "("):
+        at = words[0].start if words else len(text)
+        source.refuse(at, "SELECT, or WITH before it: tables are never changed", do="Write SELECT COUNT(*) FROM t")
+    clauses, end = read_clauses(source, words)
+    first = words[0].start
+    body = text[first:end].rstrip().removesuffix(";")
+    # Blanks in place of what is not SQL keep every place of the text.
+    tree = _parse_tree(source, " " * first + body)
+    kept = [word for word in words if word.start < first + len(body)]
+    # One blank wherever there was room: line ends and comments go.
+    gaps = ["", *(" " if after.start > word.end + 1 else "" for word, after in itertools.pairwise(kept))]
+    question = "".join(gap + text[word.start : word.end + 1] for gap, word in zip(gaps, kept, strict=True))
+    return ParsedStatement(source, tree, clauses, priced is not None, question)
+
+
+def _split_words(source: SourceText, start: int) -> list[Word]:
+    """Split the text from a place on; blanks in place of the rest keep every place."""
+    try:
+        tokens = sqlglot.tokenize(" " * start + source.text[start:], read=source.dialect)
+    except TokenError:
+        source.refuse(len(source.text), "complete quotes and comments", do="Close what was opened last")
+    except Exception:  # whatever the tokenizer does with odd texts
+        source.refuse(0, "a statement in SQL", do="Write SELECT COUNT(*) FROM t ERROR WITHIN 5%")
+    depth = 0
+    for token in tokens:
+        depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
+        if depth > _DEEPEST:
+            source.refuse(token.start, f"at most {_DEEPEST} parentheses inside each other", do="Use WITH v AS (...)")
+    return [Word(token.token_type, token.text, token.start, token.end) for token in tokens]
+
+
+_OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
+_CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
+
+
+def _parse_tree(source: SourceText, text: str) -> Node:
+    """Parse a SELECT."""
+    place, reason = len(text), "SQL that can be parsed"
+    trees: list[Any] = []
+    try:
+        trees = list(sqlglot.parse(text, read=source.dialect, error_level=ErrorLevel.IMMEDIATE))
+    except ParseError as error:
+        place = _place_of(text, error)
+    except RecursionError:
+        place, reason = 0, "fewer expressions inside each other"
+    except Exception:  # whatever the parser does with odd texts
+        place = 0
+    else:
+        if len(trees) == 1 and isinstance(trees[0], exp.Query):
+            return trees[0]
+        place = 0
+        reason = "one statement" if len(trees) != 1 else "a SELECT"
+    source.refuse(place, reason, do='Put names that are words of SQL into quotes: "when". See docs/sql.md')
+
+
+def _place_of(text: str, error: ParseError) -> int:
+    """Return where the parser stopped."""
+    known = error.errors[0] if error.errors else {}
+    line, column, highlight = known.get("line"), known.get("col"), known.get("highlight") or ""
+    if not isinstance(line, int) or not isinstance(column, int):
+        return len(text)
+    lines = text.split("\n")[: line - 1]
+    return max(sum(len(each) + 1 for each in lines) + column - len(str(highlight)), 0)

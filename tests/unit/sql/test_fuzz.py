@@ -1,0 +1,258 @@
+"""Any text gets an answer or a clear refusal: no other exception leaves. The long profile (EXPOST_LONG=1) tries many more."""
+
+from __future__ import annotations
+
+import os
+import string
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.sql.random_statements import PUBLIC, describe_tables, draw_rows, draw_statement, to_table
+
+from expost import Session
+from expost.core import BudgetExceeded, InvalidRequest, TargetNotMet
+
+LONG = os.environ.get("EXPOST_LONG") == "1"
+TRIES = 20_000 if LONG else 150
+WORDS = [
+    "SELECT",
+    "FROM",
+    "WHERE",
+    "GROUP",
+    "BY",
+    "HAVING",
+    "ORDER",
+    "LIMIT",
+    "OFFSET",
+    "JOIN",
+    "LEFT",
+    "RIGHT",
+    "CROSS",
+    "USING",
+    "ON",
+    "AND",
+    "OR",
+    "NOT",
+    "IN",
+    "BETWEEN",
+    "LIKE",
+    "ESCAPE",
+    "IS",
+    "NULL",
+    "CASE",
+    "WHEN",
+    "THEN",
+    "ELSE",
+    "END",
+    "AS",
+    "DISTINCT",
+    "WITH",
+    "RECURSIVE",
+    "EXPLAIN",
+    "PRICE",
+    "ERROR",
+    "WITHIN",
+    "AT",
+    "CONFIDENCE",
+    "MOST",
+    "EPSILON",
+    "DELTA",
+    "FILTER",
+    "COUNT",
+    "SUM",
+    "AVG",
+    "MEDIAN",
+    "MODE",
+    "QUANTILE_CONT",
+    "VAR_POP",
+    "CORR",
+    "MIN",
+    "MAX",
+    "FLOOR",
+    "ROUND",
+    "COALESCE",
+    "NULLIF",
+    "CAST",
+    "EXTRACT",
+    "INTERVAL",
+    "OVER",
+    "PARTITION",
+    "UNION",
+    "ALL",
+    "EXISTS",
+    "QUALIFY",
+    "WINDOW",
+    "TABLESAMPLE",
+    "PIVOT",
+    "LATERAL",
+    "UNNEST",
+    "VALUES",
+    "visits",
+    "people",
+    "places",
+    "id",
+    "x",
+    "n",
+    "city",
+    "flag",
+    "seen",
+    "age",
+    "job",
+    "(",
+    ")",
+    "(",
+    ")",
+    ",",
+    ",",
+    ".",
+    "*",
+    "+",
+    "-",
+    "/",
+    "%",
+    "=",
+    "<",
+    ">",
+    "<>",
+    "||",
+    "::",
+    ";",
+    "'",
+    '"',
+    "`",
+    "[",
+    "]",
+    "{",
+    "}",
+    "1",
+    "0",
+    "5%",
+    "0.1",
+    "1e-6",
+    "1e999",
+    "'a'",
+    "'%'",
+    "--",
+    "/*",
+    "*/",
+    "$1",
+    "?",
+    ":a",
+    "@",
+    "#",
+    "\\",
+    "\n",
+]
+
+
+@pytest.fixture(scope="module")
+def session() -> Session:
+    """A session about small tables; nothing is asked of it twice."""
+    random = np.random.default_rng(3)
+    visits, people = to_table(draw_rows(random, 20)), to_table(draw_rows(random, 9, table="people"), "people")
+    first, second = describe_tables(visits, people)
+    assert second is not None
+    return Session(first, 10**6, tables=[second])
+
+
+def check(session: Session, text: str, dialect: str = "duckdb", *, ask: bool = False) -> None:
+    """Fail unless a text gets an answer or a refusal that cost nothing."""
+    try:
+        if ask:
+            session.sql(text, dialect=dialect, tables={"places": PUBLIC})
+        else:
+            session.sql_price(text, dialect=dialect, tables={"places": PUBLIC})
+    except (InvalidRequest, BudgetExceeded) as refusal:
+        assert str(refusal).strip()
+        assert "sqlglot" not in str(refusal)
+    except TargetNotMet as missed:
+        assert missed.release is not None
+
+
+@settings(max_examples=TRIES)
+@given(text=st.text(max_size=80), dialect=st.sampled_from(["duckdb", "postgres", "spark"]))
+def test_any_text_is_answered_or_refused(session: Session, text: str, dialect: str) -> None:
+    check(session, text, dialect)
+
+
+@settings(max_examples=TRIES)
+@given(words=st.lists(st.sampled_from(WORDS), max_size=25), dialect=st.sampled_from(["duckdb", "postgres", "spark"]))
+def test_any_words_of_sql_are_answered_or_refused(session: Session, words: list[str], dialect: str) -> None:
+    check(session, "SELECT " + " ".join(words), dialect)
+
+
+def test_statements_with_faults_are_answered_or_refused(session: Session) -> None:
+    random = np.random.default_rng(11)
+    for _ in range(TRIES):
+        text = f"{draw_statement(random, persons=True).text} {random.choice(['WITH EPSILON 1', 'ERROR WITHIN 5%'])}"
+        for _ in range(int(random.integers(0, 4))):
+            text = _damage(text, random)
+        check(session, text, str(random.choice(["duckdb", "postgres", "spark"])))
+
+
+def _damage(text: str, random: np.random.Generator) -> str:
+    """Remove, repeat, swap or insert a part of a text."""
+    words = text.split(" ")
+    place, other = (int(random.integers(len(words))) for _ in range(2))
+    kind = int(random.integers(6))
+    if kind == 0:
+        del words[place]
+    elif kind == 1:
+        words.insert(place, words[other])
+    elif kind == 2:
+        words[place], words[other] = words[other], words[place]
+    elif kind == 3:
+        words.insert(place, str(random.choice(WORDS)))
+    elif kind == 4:
+        words[place] = str(random.choice(WORDS))
+    else:
+        at = int(random.integers(len(text) + 1))
+        return (
+            text[:at] + str(random.choice(list(string.printable + "é\0\ud800"))) + text[at + int(random.integers(2)) :]
+        )
+    return " ".join(words) or "SELECT"
+
+
+HOSTILE = {
+    "deep parentheses": "SELECT COUNT(*) FROM visits WHERE " + "(" * 5000 + "x" + ")" * 5000,
+    "many nots": "SELECT COUNT(*) FROM visits WHERE " + "NOT " * 5000 + "flag WITH EPSILON 1",
+    "many minuses": "SELECT SUM(" + "- " * 5000 + "x) FROM visits WITH EPSILON 1",
+    "a long sum": "SELECT SUM(" + "+".join(["x"] * 4000) + ") FROM visits WITH EPSILON 1",
+    "many ands": "SELECT COUNT(*) FROM visits WHERE " + " AND ".join(["flag"] * 3000) + " WITH EPSILON 1",
+    "nested cases": "SELECT SUM("
+    + "CASE WHEN flag THEN 1 ELSE " * 500
+    + "0"
+    + " END" * 500
+    + ") FROM visits WITH EPSILON 1",
+    "a view of itself": "WITH v AS (SELECT * FROM v) SELECT COUNT(*) FROM v WITH EPSILON 1",
+    "two views of each other": "WITH v AS (SELECT * FROM w), w AS (SELECT * FROM v) SELECT COUNT(*) FROM v WITH EPSILON 1",
+    "a long statement": "SELECT COUNT(*) FROM visits WHERE city IN (" + ",".join(f"'{k}'" for k in range(9000)) + ")",
+    "a huge number": "SELECT COUNT(*) FROM visits WHERE x > " + "9" * 500 + " WITH EPSILON 1",
+    "a huge price": "SELECT COUNT(*) FROM visits WITH EPSILON 1e300",
+    "a tiny price": "SELECT COUNT(*) FROM visits WITH EPSILON 1e-300",
+    "no text": "",
+    "only a clause": "ERROR WITHIN 5%",
+    "only a semicolon": ";",
+    "an open comment": "SELECT COUNT(*) FROM visits /* WITH EPSILON 1",
+    "an open quote": "SELECT COUNT(*) FROM visits WHERE city = 'a WITH EPSILON 1",
+    "a jinja block": "SELECT {{ x }} FROM visits WITH EPSILON 1",
+    "wide groups": "SELECT CAST(seen AS DATE), n, city, flag, COUNT(*) FROM visits GROUP BY 1, 2, 3, 4 WITH EPSILON 1",
+    "too many groups": "SELECT DATE_TRUNC('second', seen), COUNT(*) FROM visits GROUP BY 1 WITH EPSILON 1",
+    "a bin of a text": "SELECT bin(city, 3), COUNT(*) FROM visits GROUP BY 1 WITH EPSILON 1",
+    "a bin of odd ends": "SELECT bin(x, 3, 3, 3), COUNT(*) FROM visits GROUP BY 1 WITH EPSILON 1",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("dialect", ["duckdb", "postgres", "spark"])
+def test_hostile_texts_are_refused(session: Session, name: str, dialect: str) -> None:
+    check(session, HOSTILE[name], dialect)
+
+
+def test_a_text_that_is_none_is_refused(session: Session) -> None:
+    for given_text in (None, 5, b"SELECT 1", ["SELECT 1"], pa.table({"a": [1]})):
+        with pytest.raises(InvalidRequest, match="a statement as a text"):
+            session.sql(given_text)  # type: ignore[arg-type]
