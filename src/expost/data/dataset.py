@@ -47,8 +47,8 @@ class Dataset(MeasuredTable):
     Parameters
     ----------
     source : path, URL, query, table, frame, lists or engine
-        A Parquet, CSV or Arrow path (or glob), a ``postgresql://...?table=...`` URL, an SQL query for DuckDB, an Arrow
-        table, a pandas or polars frame, Python lists, a DuckDB relation, a Spark frame, or an engine.
+        A Parquet, CSV or Arrow path (or glob), a folder of Parquet, a Delta or an Iceberg table, an address such as
+        ``s3://bucket/folder``, a ``postgresql://...?table=...`` URL, an SQL query for DuckDB, an Arrow table or dataset, a pandas or polars frame, Python lists, a DuckDB relation, a Spark frame, or an engine.
     name : str, optional
         Name of the table in ledgers. Default: the file name without its ending.
     unit : str or Unit, default "row"
@@ -155,7 +155,8 @@ class Dataset(MeasuredTable):
             kept=self.categories,
         )
         self._engine, suggested = open_source(source, types=types, implied=ids | implied, text_format=text_format)
-        self._mark = mark_source(source, types=types, implied=implied, text_format=text_format)
+        marked = mark_source(source, types=types, implied=implied, text_format=text_format)
+        self._mark = self._engine.mark() if marked is None else marked
         self._number = next(_NUMBERS)
         self._watch = MemoryWatch(source)
         self._opened = self._read_version()
