@@ -178,7 +178,7 @@ def bisect_level(enough: Callable[[float], bool]) -> float:
     return high
 
 
-def least_level(design: Design, sealed: Sealed, target: Target, runs: int = 400) -> float:
+def least_level(design: Design, sealed: Sealed, target: Target, runs: int = 2000) -> float:
     """The least epsilon at which all entries are within the target in 95 % of runs."""
 
     def read(level: float, count: int) -> np.ndarray:
