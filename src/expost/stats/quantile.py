@@ -153,7 +153,7 @@ class TreeQuery(GradualQuery):
         The limits to which values are clipped, in the column's units. Default: those declared for the column.
     levels : int, optional
         The levels of the tree, 1 to 4: 8 ** levels leaves. More levels give finer answers and cost more. Default: the
-        fewest whose leaves are no wider than an absolute error, else 3.
+        fewest whose leaves are at most as wide as an absolute error, else 3.
     """
 
     column: Column
