@@ -109,6 +109,10 @@ class SqlOptions:
         list[str] | None,
         typer.Option(help="A public table to join, as name=file (Parquet, CSV or Arrow); repeatable."),
     ] = None
+    max_rows_per_unit: Annotated[
+        int | None,
+        typer.Option(help="Joined rows that count per unit; default: the product of the limits of both tables."),
+    ] = None
     dialect: Annotated[str, typer.Option(help="The dialect of SQL: duckdb, postgres or spark.")] = "duckdb"
     budget: Budget = None
     budget_delta: Annotated[float, typer.Option(help="The delta of that budget, if it is to have one.")] = 0.0
@@ -130,7 +134,8 @@ class SqlOptions:
     def terms(self) -> dict[str, Any]:
         """Return the keyword arguments of a statement."""
         named = parse_pairs("--public", self.public or [], "carriers=carriers.csv")
-        return {"dialect": self.dialect, "tables": {name: _read_public(path) for name, path in named.items()}}
+        tables = {name: _read_public(path) for name, path in named.items()}
+        return {"dialect": self.dialect, "tables": tables, "max_rows_per_unit": self.max_rows_per_unit}
 
 
 @with_options
@@ -152,7 +157,7 @@ def sql(options: SqlOptions, as_json: Json = False) -> None:
 
 
 def _read_public(path: str) -> Any:
-    """Read a public table. Its cells are no secret, so the types of a CSV file may be those that it seems to have."""
+    """Read a public table. Everybody may see its cells, so they may decide the types of a CSV file."""
     kinds = {".parquet": ("parquet", "read_table"), ".csv": ("csv", "read_csv"), ".arrow": ("feather", "read_table")}
     module, function = kinds.get(Path(path).suffix.lower(), ("", ""))
     if not module or not Path(path).is_file():

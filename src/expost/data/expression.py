@@ -7,11 +7,11 @@ import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from expost.core import InvalidRequest
 from expost.core.argument import suggest_name
-from expost.data.canonical_cell import canonical_value
+from expost.data.canonical_cell import canonical_value, constant_kind
 
 __all__ = [
     "ColumnName",
@@ -112,11 +112,13 @@ class Expression:
     def __neg__(self) -> Operation:
         return Literal(0)._build_operation("-", self)
 
-    def __getattr__(self, name: str) -> NoReturn:
-        meant = _ELSEWHERE.get(name)
-        known = [each for each in dir(type(self)) if not each.startswith("_")]
-        hint = f"Write {meant}" if meant else suggest_name(name, known) or "docs/data.md lists what there is"
-        raise AttributeError(f"An expression has no method {name!r}. {hint}")
+    if not TYPE_CHECKING:  # type checkers know the methods
+
+        def __getattr__(self, name: str) -> NoReturn:
+            meant = _ELSEWHERE.get(name)
+            known = [each for each in dir(type(self)) if not each.startswith("_")]
+            hint = f"Write {meant}" if meant else suggest_name(name, known) or "docs/data.md lists what there is"
+            raise AttributeError(f"An expression has no method {name!r}. {hint}")
 
     def __bool__(self) -> NoReturn:
         raise InvalidRequest(
@@ -414,19 +416,24 @@ class Operation(Expression):
 class Lookup(Expression):
     """The entry of a public table under a key computed from the row; missing if the key is not in the table."""
 
-    __slots__ = ("depth", "key", "keys", "label", "values")
+    __slots__ = ("_entries", "depth", "key", "key_kinds", "keys", "label", "value_kinds", "values")
 
     def __init__(self, key: Expression, keys: tuple[Plain, ...], values: tuple[Plain, ...], *, label: str) -> None:
         self.key, self.keys, self.values, self.label = key, keys, values, label
         self.depth = 1 + key.depth
+        self._entries = ""
+        # Found once: a public table may be long, and a statement asks for the kind of its columns many times.
+        self.key_kinds = frozenset(map(constant_kind, keys))
+        self.value_kinds = tuple(dict.fromkeys(map(constant_kind, values)))
 
     def parts(self) -> Iterator[Expression]:
         return iter((self.key,))
 
     def __repr__(self) -> str:
         # The entries change the meaning of the expression, so they are part of its printed form.
-        entries = hashlib.sha256(repr((self.keys, self.values)).encode()).hexdigest()[:12]
-        return f"lookup({self.key!r}, {self.label} {entries})"
+        if not self._entries:
+            self._entries = hashlib.sha256(repr((self.keys, self.values)).encode()).hexdigest()[:12]
+        return f"lookup({self.key!r}, {self.label} {self._entries})"
 
 
 _DEEPEST = 100

@@ -135,7 +135,8 @@ class MeasuredTable:
             where = "here or to Dataset(...)" if given else "here or to derive(...)"
             raise InvalidRequest(
                 f"Expected public bounds for {column!r}",
-                do=f'Pass bounds=(0, 120) {where}, or bounds="private" to pay for some',
+                do=f'Pass bounds=(0, 120) {where}, or pay for some: bounds="private" of a sum, mean or spread, '
+                f'session.bounds("{column!r}", epsilon=0.1) for other statistics',
             )
         return Clamp.of(bounds, whole=kind in (Kind.INTEGER, Kind.BOOLEAN))
 

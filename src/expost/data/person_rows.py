@@ -103,7 +103,8 @@ def read_added_rows(
     shape: dict[str, Any] = {"rows": rows, "width": len(features), "names": features, "read": read}
     if unit.is_row:
         reduce = reduce_rows(dataset, features, target, classes)
-        return RowSource(**shape, adjacency=dataset.adjacency, has_changed=dataset.has_changed, reduce=reduce)
+        shape |= {"adjacency": dataset.adjacency, "distributed": dataset.distributed}
+        return RowSource(**shape, has_changed=dataset.has_changed, reduce=reduce)
     assert limit is not None
 
     def reduce_persons(function: ChunkFunction[T], merge: Callable[[T, T], T], secret: bytes) -> T:
@@ -117,7 +118,9 @@ def read_added_rows(
         unit=unit,
         rows_per_unit=limit,
         identify=identify,
+        has_changed=dataset.has_changed,
         reduce=reduce_persons if dataset.distributed else None,
+        distributed=dataset.distributed,
     )
 
 

@@ -109,10 +109,12 @@ class RowSource:
     unit: Unit = Unit()
     rows_per_unit: int = 1
     """The most rows that a reading has of one unit; ``rows`` are then units, and ``weigh`` gives each its weight."""
-    reduce: ReduceChunks | None = None
-    """Merges the results of a function of chunks where the rows lie, for tables that are too far away to be read here."""
     has_changed: Callable[[], bool] = bool
     """Whether the source of the rows was changed since it was opened, as far as can be seen without reading them."""
+    reduce: ReduceChunks | None = None
+    """Merges the results of a function of chunks where the rows lie: on executors, or in threads that read a file."""
+    distributed: bool = False
+    """Whether the rows are too far away to be read here."""
 
     @property
     def size_is_private(self) -> bool:
@@ -121,7 +123,7 @@ class RowSource:
 
     def fold(self, function: ChunkFunction[T], merge: Callable[[T, T], T]) -> T:
         """Return the merged results of a function of chunks: of all at once here, or of parts where the rows lie."""
-        if self.reduce is not None:
+        if self.reduce is not None and self.distributed:
             return self.reduce(function, merge, b"")
         return function((features, target, None) for features, target in self.read())
 
@@ -263,13 +265,12 @@ def _read_dataset(
         adjacency=dataset.adjacency,
         has_changed=dataset.has_changed,
         reduce=reduce_rows(dataset, names, target, classes),
+        distributed=dataset.distributed,
     )
 
 
-def reduce_rows(dataset: Dataset, names: tuple[str, ...], target: str, classes: Any) -> ReduceChunks | None:
-    """Return how functions of chunks are merged where the rows of a dataset lie, None if they lie in this process."""
-    if not dataset.distributed:
-        return None
+def reduce_rows(dataset: Dataset, names: tuple[str, ...], target: str, classes: Any) -> ReduceChunks:
+    """Return how functions of chunks are merged where the rows of a dataset lie."""
 
     def reduce(function: ChunkFunction[T], merge: Callable[[T, T], T], secret: bytes) -> T:
         return dataset.reduce(OfBatch(names, target, classes, function), merge, [*names, target])

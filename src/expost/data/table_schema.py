@@ -119,12 +119,12 @@ def kind_of(expression: Expression, schema: Schema, derived: Mapping[str, Expres
         whole = isinstance(expression.value, int) and not isinstance(expression.value, bool)
         return Kind.INTEGER if whole else constant_kind(expression.value)
     if isinstance(expression, Lookup):
-        found = {kind_of(expression.key, schema, derived), *map(constant_kind, expression.keys)}
+        found = {kind_of(expression.key, schema, derived), *expression.key_kinds}
         if len({kind.family for kind in found if kind is not None}) > 1:
             raise InvalidRequest(
                 f"Expected keys of one kind in {expression!r}", do="Give both tables a key column of the same kind"
             )
-        return next((entry for value in expression.values if (entry := constant_kind(value))), Kind.REAL)
+        return next((entry for entry in expression.value_kinds if entry), Kind.REAL)
     assert isinstance(expression, Operation)
     return _operation_kind(expression, [kind_of(each, schema, derived) for each in expression.arguments])
 

@@ -154,7 +154,7 @@ class UnitRows:
         if self._cache is not None:
             yield from self._cache
             return
-        keep = 0 < self.rows * self.ball.dimension <= _CACHED_VALUES  # not where rows are only counted
+        keep = self._is_kept
         kept: list[WeightedChunk] = []
         mark = Mark()
         for features, target, weights in self._read_source():
@@ -169,16 +169,21 @@ class UnitRows:
         self._check_mark(mark)
 
     def reduce(self, function: ChunkFunction[T], merge: Callable[[T, T], T]) -> T:
-        """Return the merged results of a function of weighted chunks: of all at once here, or of parts where rows lie.
+        """Return the merged results of a function of weighted chunks: of all at once from the cache, or of parts where rows lie.
 
         The function and ``merge`` are those of ``RowSource.reduce``. Sums must be exact, so that parts do not matter.
         """
-        if self._source.reduce is None or self._keys is None:
+        if self._source.reduce is None or self._keys is None or (self._is_kept and not self._source.distributed):
             return function(self.weighted_chunks())
         marked = _OfGridRows(self.ball, self._grid_target, self._keys, function)
         result, mark = self._source.reduce(marked, _MergeMarked(merge), self._secret)
         self._check_mark(mark)
         return result
+
+    @property
+    def _is_kept(self) -> bool:
+        """Whether the rows fit into the cache. Rows that are only counted are not kept."""
+        return 0 < self.rows * self.ball.dimension <= _CACHED_VALUES
 
     def _check_mark(self, mark: Mark) -> None:
         """Raise ``TableChanged`` if a reading had other rows than the first one, or more than the public number."""

@@ -111,6 +111,7 @@ class StatementQuery(TableQuery):
                         do="Write AT MOST EPSILON with more, or ask for less accuracy",
                     )
                 share = rest / sum(climbing)
+            if any(climbing) and share < asked.cap:
                 plans = [
                     part.query(cap=share, **terms).plan(dataset, own) if climbs else plan
                     for plan, part, climbs, own in zip(plans, self.parts, climbing, contexts, strict=True)
@@ -119,6 +120,8 @@ class StatementQuery(TableQuery):
 
     def _own_contexts(self, dataset: Dataset, context: PlanContext, terms: Mapping[str, Any]) -> list[PlanContext]:
         """Return the context of each part. No two parts may continue one release: the second draws one of its own."""
+        if len(self.parts) == 1:
+            return [context]
         seen: set[str] = set()
         found = []
         for part in self.parts:

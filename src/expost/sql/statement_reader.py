@@ -7,12 +7,16 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import NoReturn
 
+import numpy as np
+import pyarrow as pa
 from sqlglot import exp
 
 from expost.core import InvalidRequest
 from expost.core.argument import suggest_name
 from expost.data import Expression, Kind
-from expost.data.expression import ColumnName, Literal, Operation, col
+from expost.data.canonical_cell import canonical_batch
+from expost.data.evaluation import evaluate_filter
+from expost.data.expression import ColumnName, Literal, Operation, Plain, col
 from expost.sql.logical_plan import (
     Aggregate,
     AggregateOf,
@@ -205,7 +209,24 @@ class _SelectReader:
             return GroupColumn(expression, None)
         if values is None:
             self._refuse_group(node, expression, kind)
-        return GroupColumn(expression, tuple(values or ()))
+        return GroupColumn(expression, self._possible_values(expression, tuple(values or ())))
+
+    def _possible_values(self, expression: Expression, values: tuple[Plain, ...]) -> tuple[Plain, ...]:
+        """Leave out public values that WHERE excludes by itself: their groups would be empty whatever the rows."""
+        dataset, where = self.relation.dataset, self.relation.where
+        if where is None or not isinstance(expression, ColumnName) or not dataset.stores(expression.name):
+            return values
+        parts = where.arguments if isinstance(where, Operation) and where.name == "AND" else (where,)
+        own = [part for part in parts if part.columns() == frozenset([expression.name])]
+        if not own:
+            return values
+        try:
+            column = pa.array(values, dataset.key_type(expression))
+        except (pa.ArrowException, OverflowError):  # public values that no row can have
+            return values
+        batch = canonical_batch(pa.record_batch({expression.name: column}))
+        kept = np.logical_and.reduce([evaluate_filter(part, batch, {}) for part in own])
+        return tuple(value for value, keep in zip(values, kept.tolist(), strict=True) if keep) or values[:1]
 
     def _refuse_group(self, node: Node, expression: Expression, kind: Kind) -> NoReturn:
         """Refuse a group without public values, with the line of the description that would declare them."""

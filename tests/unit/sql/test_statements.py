@@ -242,3 +242,11 @@ def test_a_missing_limit_of_contributions_is_shown_as_a_line_of_the_description(
     with pytest.raises(InvalidRequest, match=r"\[unit\] max_rows_per_unit = 10"):
         asked.sql("SELECT COUNT(*) FROM flights WITH EPSILON 1")
     assert asked.sql("SELECT COUNT(DISTINCT note) AS n FROM flights WITH EPSILON 9").column("n") == [3]
+
+
+def test_a_filter_leaves_out_groups_that_it_excludes_by_itself() -> None:
+    release = session().sql(
+        "SELECT carrier, month, COUNT(*) AS n FROM flights WHERE carrier IN ('AA', 'UA') AND month BETWEEN 6 AND 7 AND delay > 0 "
+        "GROUP BY carrier, month WITH EPSILON 1"
+    )
+    assert [row[:2] for row in release.value] == [("AA", 6), ("AA", 7), ("UA", 6), ("UA", 7)]

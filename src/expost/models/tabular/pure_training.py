@@ -29,7 +29,7 @@ from expost.models.tabular.encoded_shape import EncodedShape
 from expost.models.tabular.profile_note import note_scores
 from expost.models.tabular.pure_schedule import MOST_PURE_RUNGS, PureSchedule
 from expost.models.tabular.pure_score import PureScoreSum, TableSummary, find_pure_reach, laplace_reach
-from expost.models.tabular.score_sum import MeasuredScore
+from expost.models.tabular.score_sum import MeasuredScore, bound_score
 from expost.models.tabular.table_model import TableModel, fit_grid
 from expost.models.tabular.table_moments import TableMoments
 from expost.models.tabular.table_profile import RowBlocks, TableProfile, sum_blocks
@@ -418,4 +418,4 @@ class _PureStop:
         # Noise of the sum and of the count, each beyond its scale times this with half the probability; scales s and t add
         # up to at most the root of 2 (s^2 + t^2), which is the deviation.
         reach = laplace_reach(failure / 2) * deviation
-        return float(value + reach if name in ("log loss", "rmse", "mae") else value - reach)
+        return bound_score(name, value, reach, self._plan.target_bounds)

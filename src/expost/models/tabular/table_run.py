@@ -73,8 +73,10 @@ NO_PROFILE = plain_profile(1)
 class TableRun:
     """The state of one training: the profile, the rows on its grid, and the weights."""
 
-    def __init__(self, plan: TableTraining, table: TrainedTable, bits: BitSource) -> None:
-        self._plan, self._table, self._bits = plan, table, bits
+    def __init__(
+        self, plan: TableTraining, table: TrainedTable, bits: BitSource, held_out: RowBlocks | None = None
+    ) -> None:
+        self._plan, self._table, self._bits, self._held_out = plan, table, bits, held_out
         self._newton: NoisyNewton | None = None
         self._rows: Any = ()
         self.profile: TableProfile = NO_PROFILE
@@ -200,7 +202,10 @@ class TableRun:
     def open_test(self, sums: ScoreSum) -> LaplaceTest:
         """Return a test of the model whose score was released last, with the limits of the sums; nothing is released yet."""
         self.scored = self.model = replace(self.model, limits=sums.limits)
-        total = self._sum_outcomes(sums.deciding, partial(_column_of, sums.terms))
+        tested = self._rows
+        if self._held_out is not None:
+            tested = GridTable(self._held_out, self.profile, classes=self._plan.classes)
+        total = self._sum_outcomes(sums.deciding, partial(_column_of, sums.terms), tested)
         return LaplaceTest(total, sums.deciding, sums.height, self._bits)
 
     def open_mean(self, center: float) -> LaplaceTest:
@@ -213,9 +218,12 @@ class TableRun:
         """Sum a function of all rows, where they lie."""
         return sum_blocks(self._rows, function)
 
-    def _sum_outcomes(self, lattice: LatticeSum, vectors: Callable[[Floats], Floats]) -> NDArray[np.int64]:
-        """Sum vectors made of what the model makes of each row."""
-        return self._sum_rows(_OutcomeSum(lattice, vectors, self.model, self._plan.classes))
+    def _sum_outcomes(
+        self, lattice: LatticeSum, vectors: Callable[[Floats], Floats], rows: GridTable | None = None
+    ) -> NDArray[np.int64]:
+        """Sum vectors made of what the model makes of some rows, those of the training by default."""
+        outcomes = _OutcomeSum(lattice, vectors, self.model, self._plan.classes)
+        return sum_blocks(self._rows if rows is None else rows, outcomes)
 
 
 @dataclass(frozen=True)
