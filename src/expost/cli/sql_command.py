@@ -109,6 +109,10 @@ class SqlOptions:
         list[str] | None,
         typer.Option(help="A public table to join, as name=file (Parquet, CSV or Arrow); repeatable."),
     ] = None
+    max_rows_per_unit: Annotated[
+        int | None,
+        typer.Option(help="Joined rows that count per unit; default: the product of the limits of both tables."),
+    ] = None
     dialect: Annotated[str, typer.Option(help="The dialect of SQL: duckdb, postgres or spark.")] = "duckdb"
     budget: Budget = None
     budget_delta: Annotated[float, typer.Option(help="The delta of that budget, if it is to have one.")] = 0.0
@@ -130,7 +134,8 @@ class SqlOptions:
     def terms(self) -> dict[str, Any]:
         """Return the keyword arguments of a statement."""
         named = parse_pairs("--public", self.public or [], "carriers=carriers.csv")
-        return {"dialect": self.dialect, "tables": {name: _read_public(path) for name, path in named.items()}}
+        tables = {name: _read_public(path) for name, path in named.items()}
+        return {"dialect": self.dialect, "tables": tables, "max_rows_per_unit": self.max_rows_per_unit}
 
 
 @with_options

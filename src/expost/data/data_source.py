@@ -84,7 +84,10 @@ def as_table(source: Any) -> pa.Table:
     raise InvalidRequest(
         "Expected a table with columns of different names and of one type each",
         got=type(source).__name__,
-        do="Convert its columns to numbers, texts, booleans or times",
+        do={
+            str: 'Read the file first, such as with pandas.read_csv("states.csv")',
+            list: "Pass columns by name, or pyarrow.Table.from_pylist(rows)",
+        }.get(type(source), "Convert its columns to numbers, texts, booleans or times"),
     )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from expost.core import Adjacency, InvalidRequest, Unit, explain_arguments
+from expost.core.argument import suggest_name
 from expost.core.table_text import html_table
 from expost.data.canonical_cell import Kind, missing_cells
 from expost.data.data_source import describe_entries, mark_source, open_source, public_entries, public_table
@@ -422,7 +423,7 @@ class Dataset(MeasuredTable):
         if on not in public.column_names:
             raise InvalidRequest(
                 f"Expected a public table whose key {on} is a number, a text, a boolean or a time",
-                do="Name the key column",
+                do=suggest_name(on, public.column_names) or f"Name one of: {', '.join(public.column_names[:12])}",
             )
         keyed = ~missing_cells(public.column(on).combine_chunks())
         public = public.filter(pa.array(keyed))  # a missing key matches nothing

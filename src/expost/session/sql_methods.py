@@ -37,6 +37,8 @@ _describe = share_parameters(
         "dialect": '{"duckdb", "postgres", "spark"}, default "duckdb"\nThe dialect of SQL.',
         "tables": "mapping of str to table, optional\nPublic tables that the statement may join, by their names.",
         "bounds": "mapping of str to pair, optional\nPublic limits of columns that the statement makes, by their names.",
+        "max_rows_per_unit": "int, optional\nThe most rows of one unit that count after a join of private tables. Default: "
+        "the product of the limits of both.",
     },
     raises="""
     InvalidRequest
@@ -70,7 +72,13 @@ class SqlMethods:
     def _account_note(self, worst_case: Loss) -> str | None: ...
 
     def _read_sql(
-        self, text: str, *, dialect: str, tables: Mapping[str, Any] | None, bounds: Mapping[str, Any] | None
+        self,
+        text: str,
+        *,
+        dialect: str,
+        tables: Mapping[str, Any] | None,
+        bounds: Mapping[str, Any] | None,
+        max_rows_per_unit: int | None,
     ) -> tuple[Any, Any]:
         """Return a statement, and the session about its view."""
         statement = _load_sql().read_statement(
@@ -79,6 +87,7 @@ class SqlMethods:
             dialect=dialect,
             public=tables,
             bounds=bounds,
+            max_rows_per_unit=max_rows_per_unit,
             default_cap=self._question_cap,
         )
         # A part of a table has no further views: it is asked as it is.
@@ -94,6 +103,7 @@ class SqlMethods:
         dialect: str = "duckdb",
         tables: Mapping[str, Any] | None = None,
         bounds: Mapping[str, Any] | None = None,
+        max_rows_per_unit: int | None = None,
         request_id: str | None = None,
         keep: Callable[..., object] | None = None,
     ) -> Any:
@@ -128,7 +138,9 @@ class SqlMethods:
         Traceback (most recent call last):
         expost.core.errors.InvalidRequest: Expected an aggregate of the subset, got 'MEDAIN'. Did you mean 'MEDIAN'?...
         """
-        statement, session = self._read_sql(text, dialect=dialect, tables=tables, bounds=bounds)
+        statement, session = self._read_sql(
+            text, dialect=dialect, tables=tables, bounds=bounds, max_rows_per_unit=max_rows_per_unit
+        )
         if statement.explain:
             return session._price_statement(statement)
         return session.ask(statement.query, request_id=request_id, keep=keep)
@@ -142,6 +154,7 @@ class SqlMethods:
         dialect: str = "duckdb",
         tables: Mapping[str, Any] | None = None,
         bounds: Mapping[str, Any] | None = None,
+        max_rows_per_unit: int | None = None,
     ) -> Any:
         """Return what a statement would cost: its releases, their sensitivity, the worst and the likely price.
 
@@ -159,7 +172,9 @@ class SqlMethods:
         >>> print(session.sql_price("SELECT COUNT(*) FROM people WITH EPSILON 0.5").quote)
         SELECT COUNT(*) FROM people: at most epsilon 0.5, probably about epsilon 0.5
         """
-        statement, session = self._read_sql(text, dialect=dialect, tables=tables, bounds=bounds)
+        statement, session = self._read_sql(
+            text, dialect=dialect, tables=tables, bounds=bounds, max_rows_per_unit=max_rows_per_unit
+        )
         return session._price_statement(statement)
 
     def _price_statement(self, statement: Any) -> Any:

@@ -159,7 +159,7 @@ def _limit_choice(name: str, arguments: tuple[Expression, ...], found: list[Ends
         nested = inner[0] if len(inner) == 1 else None
         if isinstance(nested, Operation) and nested.name == ("greatest" if name == "least" else "least"):
             # least(greatest(x, 0), 10): the other side is that of the inner constant, whatever x is.
-            ends = [Fraction(each.value) for each in nested.arguments if _is_number(each)]  # type: ignore[attr-defined]
+            ends = [Fraction(each.value) for each in nested.arguments if _is_number(each)]
             if ends:
                 return _sorted_ends(limit, pick(limit, other(ends)))
     if any(each is None for each in found):

@@ -10,12 +10,12 @@ from sqlglot import exp
 
 from expost.core.argument import suggest_name
 from expost.data import Dataset, Expression, Kind
-from expost.data.expression import ColumnName, Literal, col
+from expost.data.expression import ColumnName, col
 from expost.sql.expression_facts import ExpressionFacts
 from expost.sql.refusal import SourceText
 from expost.sql.row_expression import RowReader
 
-__all__ = ["Relation", "RelationColumn", "find_column", "is_plain"]
+__all__ = ["Relation", "RelationColumn", "find_column", "plain_name"]
 
 _SHOWN = 12  # columns that a refusal lists
 
@@ -81,8 +81,9 @@ class Relation:
         made: dict[str, Expression] = {}
         limits: dict[str, Any] = {}
         for name, expression in (used or {each.name: each.expression for each in self.columns}).items():
-            if is_plain(expression):
-                found[name] = expression.name  # type: ignore[attr-defined]
+            plain = plain_name(expression)
+            if plain is not None:
+                found[name] = plain
                 continue
             found[name] = f"{name} (computed)"
             made[found[name]] = expression
@@ -93,9 +94,9 @@ class Relation:
         return (dataset.derive(bounds=limits, **made) if made else dataset), found
 
 
-def is_plain(expression: Expression) -> bool:
-    """Return whether an expression is nothing but a column."""
-    return isinstance(expression, ColumnName) and not isinstance(expression, Literal)
+def plain_name(expression: Expression) -> str | None:
+    """Return the name of a column that an expression is, None if it computes something."""
+    return expression.name if isinstance(expression, ColumnName) else None
 
 
 def find_column(source: SourceText, columns: tuple[RelationColumn, ...], node: exp.Column) -> Expression:

@@ -16,7 +16,7 @@ from expost.data.expression import Literal, Operation, col
 from expost.data.unit_aggregate import UnitAggregate
 from expost.sql.expression_facts import ExpressionFacts
 from expost.sql.refusal import Node, SourceText
-from expost.sql.relation import Relation, RelationColumn, find_column, is_plain
+from expost.sql.relation import Relation, RelationColumn, find_column, plain_name
 from expost.sql.row_expression import RowReader, check_arguments
 
 __all__ = ["RelationReader", "split_conjunction"]
@@ -32,13 +32,14 @@ class RelationReader:
     """Reads what statements name in FROM.
 
     ``private`` are the tables of the session, ``public`` the tables that anyone may see, by their names; ``views`` are the
-    common tables of the statement.
+    common tables of the statement. ``joined_rows`` are the most joined rows of one unit that count.
     """
 
     source: SourceText
     private: Mapping[str, Dataset]
     public: Mapping[str, Any]
     bounds: Mapping[str, Any] = field(default_factory=dict)
+    joined_rows: int | None = None
     views: Mapping[str, Node] = field(default_factory=dict)
     depth: int = 0
 
@@ -193,10 +194,10 @@ class RelationReader:
             right = right.narrow(rows.read_condition(condition))
         dataset, names = right.with_stored_columns()
         unit = left.dataset.unit.column
-        pairs = {}
+        pairs: dict[str, Node] = {}
         for first, second, node in keys:
             name = names[second.name]
-            if not is_plain(first.expression) or first.expression.name != name:  # type: ignore[attr-defined]
+            if plain_name(first.expression) != name:
                 if how == "inner" and isinstance(node, exp.EQ) and unit not in (name, first.name):
                     rest.append(node)  # a condition on the joined rows means the same
                     continue
@@ -220,7 +221,9 @@ class RelationReader:
             )
         prefix = f"{alias}."
         with self.source.point_at(join):
-            view = left.dataset.join(dataset, on=list(pairs), prefix=prefix, how=how)
+            view = left.dataset.join(
+                dataset, on=list(pairs), prefix=prefix, how=how, max_rows_per_unit=self.joined_rows
+            )
         columns = [*left.columns]
         for each in right.columns:
             stored = names[each.name]
@@ -291,11 +294,10 @@ class RelationReader:
                 join, "one pair of equal columns as the key of a public table", do="Use WHERE for the rest"
             )
         (first, second, _) = keys[0]
-        if is_plain(first.expression):
-            dataset, key = left.dataset, first.expression.name  # type: ignore[attr-defined]
-        else:
+        dataset, key = left.dataset, plain_name(first.expression)
+        if key is None:
             key = f"{alias} (key)"
-            dataset = left.dataset.derive(**{key: first.expression})
+            dataset = dataset.derive(**{key: first.expression})
         prefix = f"{alias}."
         renamed = table.rename_columns([key if each == second.name else each for each in table.column_names])
         renamed = renamed.append_column(_MATCH, pa.array([True] * table.num_rows))

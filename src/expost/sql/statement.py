@@ -51,6 +51,7 @@ def read_statement(
     dialect: str = "duckdb",
     public: Mapping[str, Any] | None = None,
     bounds: Mapping[str, Any] | None = None,
+    max_rows_per_unit: int | None = None,
     default_cap: Callable[[], QuestionCap | Fraction] | None = None,
 ) -> Statement:
     """Read a statement about private tables. Nothing is spent and no row is read.
@@ -67,6 +68,8 @@ def read_statement(
         Public tables that may be joined, by their names.
     bounds : mapping of str to pair, optional
         Public limits of columns that the statement makes, by their names.
+    max_rows_per_unit : int, optional
+        The most joined rows of one unit that count. Default: the product of the limits of the joined tables.
     default_cap : callable, optional
         Returns the epsilon that an accuracy may cost where the statement has no cap. Default: 1.
 
@@ -89,7 +92,7 @@ def read_statement(
     """
     parsed = parse_statement(text, dialect=dialect)
     source, clauses = parsed.source, parsed.clauses
-    reader = RelationReader(source, tables, dict(public or {}), _check_bounds(bounds))
+    reader = RelationReader(source, tables, dict(public or {}), _check_bounds(bounds), max_rows_per_unit)
     try:
         plan = read_select(source, parsed.tree, reader, private=clauses.delta is not None)
     except RecursionError:

@@ -15,10 +15,10 @@ from expost.noise.mechanism import largest_mu
 
 __all__ = ["plan_open_ladder", "usual_price"]
 
-_USUAL = Fraction(2)  # the epsilon at which the usual steps are spent, on tables of up to so many rows
+_USUAL = Fraction(7, 4)  # the epsilon at which the usual steps are spent, on tables of up to so many rows
 _USUAL_ROWS = 60_000
-_GROWTH = 1.06  # of the Gaussian-DP parameter from phase to phase
-_SPREAD, _LEAST_WEIGHT = 1.0, 0.05  # of its logarithm, a Cauchy law: where most trainings stop
+_GROWTH = 1.08  # of the Gaussian-DP parameter from phase to phase
+_SPREAD, _LEAST_WEIGHT = 0.6, 0.02  # of its logarithm, a Cauchy law: where most trainings stop
 _WEIGHT_DIGITS = 1000
 _TOP = 4.0  # the largest parameter, epsilon 20 or so
 _TINY = 1e-12
@@ -28,7 +28,7 @@ def usual_price(rows: int) -> Fraction:
     """Return the epsilon at which a training has taken its usual number of steps.
 
     >>> usual_price(6_000), usual_price(600_000)
-    (Fraction(2, 1), Fraction(1, 5))
+    (Fraction(7, 4), Fraction(7, 40))
     """
     return _USUAL * min(Fraction(1), Fraction(_USUAL_ROWS, rows))
 
@@ -66,7 +66,7 @@ def _price_phases(
 ) -> tuple[tuple[Phase, ...], PriceList]:
     """Return all phases up to the top level, with their prices."""
     phases, levels = _list_phases(batches, steps, first, usual, delta, accountant)
-    middle = math.log(largest_mu(float(usual / 4), float(delta)))
+    middle = math.log(largest_mu(float(usual / 2), float(delta)))
     laws = (1 / (1 + ((math.log(level) - middle) / _SPREAD) ** 2) for level in levels)
     weights = tuple(Fraction(round(_WEIGHT_DIGITS * max(_LEAST_WEIGHT, each))) for each in laws)
     events = [batches.build_event(phase.noise_multiplier, phase.steps) for phase in phases]

@@ -34,7 +34,7 @@ _FADING = 1.3  # growth of the deviation of an earlier score, where it is combin
 _HOPEFUL = 1.5  # deviations below the target from which on more of a rung measures its score
 # Deviations that separate a plateau from the target: of measured scores, of looks, and of the scores of a regression beyond
 # some epsilon. There the score must be likely to be reached, not only possible.
-_HOPELESS, _LOOKED, _LIKELY, _DEAR = {False: 3.0, True: 2.0}, 0.5, 0.5, Fraction(1, 8)
+_HOPELESS, _LOOKED, _LIKELY, _DEAR = {False: 3.0, True: 2.0}, 0.5, 0.5, Fraction(1, 5)
 _BIASED = 2.0  # deviations between a look and a guide from which on the cut-off terms of the guide explain them
 _CENTERED = 0.05  # of a surplus, which the distance between the middle and the mean may hide
 _EARLIEST = Fraction(4, 100), Fraction(1, 5)  # epsilon, and share of the cap, before which no plateau is told

@@ -1,0 +1,140 @@
+"""Joins, views and one row per person: what they answer without noise, and what they refuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.unit.sql.exact_answers import without_noise
+
+from expost import Dataset, Session
+from expost.core import InvalidRequest, unseal
+from expost.sql import read_statement
+
+RANDOM = np.random.default_rng(8)
+VISITS = pa.table(
+    {"id": RANDOM.integers(0, 300, 2000), "paid": RANDOM.integers(0, 100, 2000), "day": RANDOM.integers(1, 8, 2000)}
+)
+PEOPLE = pa.table(
+    {"id": np.arange(280), "age": RANDOM.integers(18, 90, 280), "city": RANDOM.choice(["Rome", "Oslo"], 280)}
+)
+CITIES = pa.table({"city": ["Rome", "Oslo"], "country": ["IT", "NO"]})
+
+
+def described(visits: pa.Table = VISITS, people: pa.Table = PEOPLE, *, most: int = 100) -> tuple[Dataset, Dataset]:
+    """Both tables with their descriptions."""
+    terms: dict[str, Any] = {"unit": "id"}
+    return (
+        Dataset(visits, name="visits", max_rows_per_unit=most, bounds={"paid": (0, 100), "day": (1, 7)}, **terms),
+        Dataset(
+            people,
+            name="people",
+            max_rows_per_unit=1,
+            bounds={"age": (0, 120)},
+            categories={"city": ["Oslo", "Rome"]},
+            **terms,
+        ),
+    )
+
+
+def session() -> Session:
+    """A session about both tables."""
+    first, second = described()
+    return Session(first, 1000, tables=[second])
+
+
+ANSWERED = [
+    "SELECT COUNT(*), SUM(paid) FROM visits JOIN people USING (id)",
+    "SELECT p.city, COUNT(*), SUM(v.paid) FROM visits v LEFT JOIN people p ON v.id = p.id WHERE city IS NOT NULL GROUP BY p.city",
+    "SELECT n, COUNT(*) FROM (SELECT p.id, COUNT(v.paid) AS n FROM people p LEFT JOIN visits v ON p.id = v.id AND v.day > 5 "
+    "GROUP BY p.id) GROUP BY n HAVING COUNT(*) > 0 ORDER BY n",
+    "WITH adults AS (SELECT id, city FROM people WHERE age >= 30), t AS (SELECT id, SUM(paid) AS total FROM visits GROUP BY id "
+    "HAVING COUNT(*) > 2) SELECT city, SUM(total), COUNT(*) FROM adults JOIN t USING (id) GROUP BY city ORDER BY city",
+    "SELECT country, COUNT(*) FROM people JOIN cities ON people.city = cities.city GROUP BY country ORDER BY country",
+    "SELECT COUNT(*) FROM visits v JOIN (SELECT id, MAX(paid) AS top FROM visits GROUP BY id) m ON v.id = m.id AND v.paid = m.top",
+    "SELECT COUNT(*) FROM visits a JOIN visits b ON a.id = b.id AND b.day = 3 WHERE a.paid > b.paid",
+    "SELECT COUNT(DISTINCT v.id) FROM visits v JOIN people p ON v.id = p.id WHERE p.age > v.paid",
+]
+
+
+@pytest.mark.parametrize("text", ANSWERED)
+def test_joins_and_views_without_noise_are_those_of_duckdb(text: str) -> None:
+    database = duckdb.connect()
+    for name, table in {"visits": VISITS, "people": PEOPLE, "cities": CITIES}.items():
+        database.register(name, table)
+    with without_noise():
+        release = session().sql(f"{text} WITH EPSILON 8", tables={"cities": CITIES})
+    expected = [tuple(map(str, row)) for row in database.execute(text).fetchall()]
+    shown = [tuple(str(int(cell)) if isinstance(cell, float) else str(cell) for cell in row) for row in release.value]
+    assert sorted(shown) == sorted(expected)
+
+
+def test_a_person_moves_a_join_by_at_most_what_is_declared_although_both_tables_have_rows_of_many_types() -> None:
+    text = "SELECT COUNT(*) FROM visits v JOIN people p ON v.id = p.id AND p.age > 20 WHERE v.paid > 10 WITH EPSILON 1"
+    person = 7
+    many = pa.concat_tables([VISITS, pa.table({"id": [person] * 400, "paid": [50] * 400, "day": [2] * 400})])
+    without = many.filter(pa.compute.not_equal(many.column("id"), person))
+    rest = PEOPLE.filter(pa.compute.not_equal(PEOPLE.column("id"), person))
+    exact = []
+    for visits, people in ((many, PEOPLE), (without, rest), (many, rest)):
+        first, second = described(visits, people, most=5)
+        statement = read_statement(text, {"visits": first, "people": second})
+        (part,) = statement.query.plan(statement.dataset).plans
+        sealed = part.measure(statement.dataset)
+        exact.append((int(np.ravel(unseal(sealed))[0]), sealed.sensitivity.amount))
+    counts, amounts = zip(*exact, strict=True)
+    assert set(amounts) == {5}
+    assert 0 < abs(counts[0] - counts[1]) <= 5
+    assert counts[1] == counts[2]  # an inner join has no row of a person who is in one table only
+
+
+def test_fewer_joined_rows_can_be_stated() -> None:
+    text = "SELECT COUNT(*) FROM visits a JOIN visits b ON a.id = b.id AND a.day = b.day WITH EPSILON 1"
+    sensitive, stated = (session().sql_price(text, max_rows_per_unit=most).parts[0] for most in (None, 20))
+    assert sensitive.sensitivity.startswith("10000 ")
+    assert stated.sensitivity.startswith("20 ")
+
+
+REFUSED = {
+    "SELECT COUNT(*) FROM visits JOIN people ON visits.day = people.age WITH EPSILON 1": "the id of the unit, id, among the keys",
+    "SELECT COUNT(*) FROM visits, people WITH EPSILON 1": "the keys of the join",
+    "SELECT COUNT(*) FROM visits CROSS JOIN people WITH EPSILON 1": "JOIN or LEFT JOIN",
+    "SELECT COUNT(*) FROM visits RIGHT JOIN people USING (id) WITH EPSILON 1": "JOIN or LEFT JOIN",
+    "SELECT COUNT(*) FROM visits JOIN visits USING (id) WITH EPSILON 1": "a name of its own for each table",
+    "SELECT COUNT(*) FROM visits v LEFT JOIN people p ON v.id = p.id AND v.day > 3 WITH EPSILON 1": "in a LEFT JOIN",
+    "SELECT COUNT(*) FROM visits v LEFT JOIN people p ON v.id = p.id WHERE p.id IS NULL WITH EPSILON 1": "missing where there is no match",
+    "SELECT AVG(n) FROM (SELECT day, COUNT(*) AS n FROM visits GROUP BY day) WITH EPSILON 1": "one row per person",
+    "SELECT AVG(n) FROM (SELECT COUNT(*) AS n FROM visits) WITH EPSILON 1": "one row per person",
+    "SELECT COUNT(*) FROM (SELECT DISTINCT id FROM visits) WITH EPSILON 1": "no DISTINCT in a view",
+    "SELECT COUNT(*) FROM (SELECT id FROM visits LIMIT 3) WITH EPSILON 1": "no LIMIT in a view",
+    "SELECT COUNT(*) FROM cities WITH EPSILON 1": "a private table first",
+    "SELECT AVG(day) FROM visits a JOIN visits b ON a.id = b.id WITH EPSILON 1": "a column that only one table has",
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_other_joins_are_refused_with_their_place(text: str) -> None:
+    asked = session()
+    with pytest.raises(InvalidRequest) as refusal:
+        asked.sql(text, tables={"cities": CITIES})
+    assert REFUSED[text] in str(refusal.value)
+    assert "Look at the mark:" in str(refusal.value)
+    assert asked.spent().epsilon == 0  # type: ignore[attr-defined]
+
+
+def test_a_joined_table_without_a_limit_is_shown_the_line_to_add() -> None:
+    first, _ = described()
+    second = Dataset(PEOPLE, name="people", unit="id")
+    with pytest.raises(InvalidRequest, match=r"\[unit\] max_rows_per_unit = 10"):
+        Session(first, 10, tables=[second]).sql("SELECT COUNT(*) FROM visits JOIN people USING (id) WITH EPSILON 1")
+
+
+def test_ids_of_different_types_are_refused() -> None:
+    first, _ = described()
+    texts = PEOPLE.set_column(0, "id", pa.array(map(str, range(280))))
+    second = Dataset(texts, name="people", unit="id", max_rows_per_unit=1)
+    with pytest.raises(InvalidRequest, match="same type"):
+        Session(first, 10, tables=[second]).sql("SELECT COUNT(*) FROM visits JOIN people USING (id) WITH EPSILON 1")
