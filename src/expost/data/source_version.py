@@ -57,7 +57,7 @@ def file_version(paths: Sequence[Any]) -> Version:
     for place, path in enumerate(paths):
         try:
             found = os.stat(path)
-            facts = (str(path), found.st_size, found.st_mtime_ns, found.st_dev, found.st_ino)
+            facts: tuple[object, ...] = (str(path), found.st_size, found.st_mtime_ns, found.st_dev, found.st_ino)
             sample = sample_file(path) if place < _MOST_SAMPLED else b""
         except OSError:
             facts, sample = (str(path), "missing"), b""
@@ -85,7 +85,7 @@ class MemoryWatch:
         for array in arrays:
             mark.update(f"{array.nbytes};".encode())
             for part in _digest_whole(array) if whole else _sample_blocks(array):
-                mark.update(part)
+                mark.update(part.tobytes())
         return (mark.hexdigest(),)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -153,7 +153,8 @@ def _view_bytes(values: Any) -> NDArray[np.uint8]:
     if isinstance(values, np.ndarray) and not values.dtype.hasobject:
         return np.ascontiguousarray(values).view(np.uint8).ravel()
     if isinstance(values, np.ndarray):
-        return _view_bytes(values.ravel().tolist() if values.size <= _MOST_OBJECTS else list(_some(values.ravel())))
+        objects = values.ravel()
+        return _view_bytes(objects[:: 1 + objects.size // _MOST_OBJECTS].tolist())
     with contextlib.suppress(Exception):  # another library's message may repeat a cell
         table = pa.table({"column": values if isinstance(values, pa.ChunkedArray) else pa.array(values)})
         return np.concatenate([np.zeros(0, np.uint8), *map(_view_bytes, _find_buffers(table))])

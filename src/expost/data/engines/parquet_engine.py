@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -49,7 +49,7 @@ class FileList:
     schema: pa.Schema | None = None
     places: tuple[str, ...] = ()
     read_version: Callable[[], Version] = tuple
-    mark: str | None = field(default=None)
+    mark: str | None = None
 
 
 class ParquetEngine(Engine):
