@@ -187,7 +187,7 @@ REFUSED = {
     "SELECT COUNT(*) FROM flights": "an accuracy or a privacy level",
     "SELECT delay FROM flights WITH EPSILON 1": "inside an aggregate",
     "SELECT * FROM flights WITH EPSILON 1": "rows themselves are never shown",
-    "SELECT AVG(dleay) FROM flights WITH EPSILON 1": "Did you mean 'delay'",
+    "SELECT AVG(delayy) FROM flights WITH EPSILON 1": "Did you mean 'delay'",
     "SELECT COUNT(*) FROM flighst WITH EPSILON 1": "Did you mean 'flights'",
     "SELECT MEDAIN(delay) FROM flights WITH EPSILON 1": "Did you mean 'MEDIAN'",
     "DELETE FROM flights": "tables are never changed",
@@ -224,9 +224,9 @@ def test_what_is_outside_the_subset_is_refused_with_its_place_for_free(text: str
 
 def test_the_mark_is_under_the_place() -> None:
     with pytest.raises(InvalidRequest) as refusal:
-        session().sql("SELECT COUNT(*),\n  AVG(dleay)\nFROM flights WITH EPSILON 1")
+        session().sql("SELECT COUNT(*),\n  AVG(delayy)\nFROM flights WITH EPSILON 1")
     *_, line, mark = str(refusal.value).split("\n")
-    assert line[mark.index("^") :].startswith("dleay")
+    assert line[mark.index("^") :].startswith("delayy")
 
 
 def test_a_missing_bound_is_shown_as_a_line_of_the_description() -> None:
