@@ -34,9 +34,9 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 MAKERS = {"noise_envelope"}  # write a table into the package instead of measuring
 COMPARED = {
-    "the 2017 algorithms as published": ("accuracy_first", "paths"),
+    "the 2017 algorithms as published": ("accuracy_first", "census", "paths"),
     "OpenDP": ("noise", "peers", "stats"),
-    "diffprivlib": ("peers",),
+    "diffprivlib": ("census", "peers"),
     "PipelineDP, SmartNoise, Tumult": ("stats",),
     "dp-accounting": ("accounting",),
     "Opacus": ("sgd",),
@@ -49,6 +49,7 @@ COMPARED = {
 SHORT = {
     "accounting": "--rounds 3",
     "accuracy_first": "--seeds 20 --paper-seeds 2",
+    "census": "--runs 3",
     "learning": "--repeats 3",
     "ledger": "--rounds 10",
     "mnist": "--dealt --runs 9 --fixed 0.045 0.05 0.06 0.07 --proven 0.07 0.08",

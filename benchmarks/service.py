@@ -79,7 +79,7 @@ def serving(command: list[str], port: int, path: str, **more: str) -> Iterator[s
     address = f"http://127.0.0.1:{port}"
     process = subprocess.Popen([sys.executable, *command], env=os.environ | more)
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while True:
             try:
                 httpx2.get(address + path, timeout=5)

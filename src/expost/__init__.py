@@ -168,6 +168,8 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         # Imported here: it takes longer than the rest of this module.
         return importlib.import_module("importlib.metadata").version(__name__)
+    if name in _PACKAGES:  # messages name classes such as expost.stats.Count
+        return importlib.import_module(f"{__name__}.{name}")
     if name in _HOME:
         value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
         globals()[name] = value

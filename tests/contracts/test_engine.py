@@ -122,12 +122,14 @@ def _spark():
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "4",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": tempfile.mkdtemp(prefix="expost-spark-"),
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
     }
-    builder = SparkSession.builder.master("local[2]").appName("expost tests")
+    builder = SparkSession.builder.master("local[2,4]").appName("expost tests")  # a task may fail three times
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()

@@ -288,8 +288,11 @@ def test_no_fit_depends_on_the_order_of_any_reading(name: str, monkeypatch: pyte
 
     assert engine.readings >= 1
     assert (receipt.bill, receipt.rung, receipt.outcome) == (shuffled.bill, shuffled.rung, shuffled.outcome)
-    # Sums of floats differ in their last bits; noise is drawn around what they are rounded to.
-    np.testing.assert_allclose(found, plain, rtol=1e-6, atol=1e-8)
+    if name.rpartition(" ")[2] in ("gradient", "cov_nr", "output_nr", "doubling", "theory"):
+        # The methods of papers sum risks of many hypotheses in floats, which differ in their last bits.
+        np.testing.assert_allclose(found, plain, rtol=1e-6, atol=1e-8)
+    else:
+        assert found.tolist() == plain.tolist()
 
 
 @pytest.mark.parametrize("solver", ["gradient", "newton"])

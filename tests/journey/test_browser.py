@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import uvicorn
+from tests.login_provider import CLIENT, SECRET, LoginProvider
 from tests.served import Served, write_people
 from tests.served_process import ServerProcess, free_port
 
@@ -25,18 +26,24 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, str]]:
-    found = Served(write_people(tmp_path_factory.mktemp("browser"), extra="approval_above = 0.2"))
-    server = uvicorn.Server(uvicorn.Config(found.app, host="127.0.0.1", port=0, log_level="error"))
+@contextlib.contextmanager
+def run_app(app: Any, port: int = 0) -> Iterator[int]:
+    """Serve an application from a thread, and yield its port."""
+    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="error"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:
         time.sleep(0.02)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    yield found, f"http://127.0.0.1:{port}"
+    yield server.servers[0].sockets[0].getsockname()[1]
     server.should_exit = True
     thread.join(30)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, str]]:
+    found = Served(write_people(tmp_path_factory.mktemp("browser"), extra="approval_above = 0.2"))
+    with run_app(found.app) as port:
+        yield found, f"http://127.0.0.1:{port}"
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +116,10 @@ def test_an_analyst_sees_the_price_buys_and_finds_the_answer_again(served: Any, 
     reader.page.wait_for_selector("#price strong")
     reader.page.wait_for_selector("#curve svg")
     assert 'session.count(by="city", within=60)' in reader.page.text_content("#code")
-    reader.page.click("text=curl")
+    reader.page.click("[data-tab=sql]")
+    reader.page.wait_for_function("document.querySelector('#code').textContent.includes('GROUP BY')")
+    assert reader.page.text_content("#code").endswith("ERROR WITHIN 60")
+    reader.page.keyboard.press("ArrowRight")
     assert "/v1/datasets/people/ask" in reader.page.text_content("#code")
     reader.look("question")
     reader.page.fill("#within", "5%")
@@ -337,3 +347,46 @@ def test_two_analysts_at_once_see_their_own_answers_and_the_owner_sees_both(serv
     readers[0].page.click("text=count of rows")
     readers[0].page.wait_for_selector("text=Receipt")
     readers[0].look("answer-print")
+
+
+def test_a_statement_is_priced_while_it_is_written_and_shows_its_table(served: Any, browser: Any) -> None:
+    service, base = served
+    reader = Reader(browser, base)
+    reader.sign_in(service.tokens["ann"])
+    reader.open("/datasets/people")
+    reader.page.fill("#sql", "SELECT city, MEDAIN(age) FROM people GROUP BY city ERROR WITHIN 5%")
+    reader.page.wait_for_selector("#sql-price >> text=Did you mean 'MEDIAN'")
+    reader.look("statement-refused")
+    reader.page.fill("#sql", "SELECT city, COUNT(*) AS n, AVG(age) AS age FROM people GROUP BY city WITH EPSILON 0.1")
+    reader.page.wait_for_selector("#sql-price >> text=at most epsilon 0.1")
+    reader.look("statement")
+    reader.page.click("#statement button")
+    reader.page.wait_for_selector("text=Receipt")
+    assert "age low" in reader.page.text_content("main")
+    reader.look("answer-statement")
+
+
+def test_a_person_of_an_organisation_signs_in_without_a_token(
+    tmp_path: Path, browser: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EXPOST_OPENID_SECRET", SECRET)
+    service_port, provider_port = free_port(), free_port()
+    base = f"http://127.0.0.1:{service_port}"
+    provider = LoginProvider(f"http://localhost:{provider_port}", base)  # for browsers another site
+    path = write_people(tmp_path)
+    lines = f'[openid]\nissuer = "{provider.issuer}"\nclient_id = "{CLIENT}"\naddress = "{base}"\n'
+    path.write_text(path.read_text(encoding="utf-8") + lines, encoding="utf-8")
+    found = Served(path)
+    with run_app(provider.app, provider_port), run_app(found.app, service_port):
+        reader = Reader(browser, base)
+        reader.open("/login")
+        reader.look("login-organisation")
+        reader.page.click("text=Sign in with your organisation")
+        reader.page.wait_for_selector("text=Choose the table to ask about")
+        assert reader.page.url == f"{base}/" and "ann" in reader.page.text_content(".who")
+        reader.page.click("text=Sign out")
+        reader.page.wait_for_url(f"{base}/login")
+        provider.person |= {"email": "nobody"}
+        reader.page.click("text=Sign in with your organisation")
+        reader.page.wait_for_selector("text=Ask the owner for one")
+        reader.look("unknown-person")

@@ -19,7 +19,7 @@ from expost.stats.gradual_release import GradualRelease
 from expost.stats.relative_climb import RelativeClimb
 
 SEEDS = 16
-TOLERANCE = 2.5
+TOLERANCE = 1.6
 ROWS = 6_000
 
 

@@ -108,6 +108,24 @@ MODELS: dict[str, tuple[Callable[[tuple[Any, Any]], Any], bool]] = {
         lambda c: expost.SGDClassifier(epsilon=1, classes=c, rows=ROWS, steps=3, bounds=_BOX, simulation_seed=1),
         True,
     ),
+    "sgd, newton": (
+        lambda c: expost.SGDClassifier(
+            epsilon=1, classes=c, rows=ROWS, steps=2, solver="newton", bounds=_BOX, simulation_seed=1
+        ),
+        True,
+    ),
+    "huber, score, added rows": (
+        lambda c: expost.HuberSVC(
+            score=("accuracy", 0.6),
+            max_epsilon=50,
+            regularization=0.1,
+            classes=c,
+            bounds=_BOX,
+            rows=ROWS,
+            simulation_seed=1,
+        ),
+        False,
+    ),
 }
 REGRESSIONS: dict[str, tuple[Callable[[], Any], bool]] = {
     "ridge": (
@@ -154,8 +172,20 @@ REGRESSIONS: dict[str, tuple[Callable[[], Any], bool]] = {
         lambda: expost.SGDRegressor(epsilon=1, rows=ROWS, steps=3, bounds=_BOX, simulation_seed=1, target_bounds=1.0),
         True,
     ),
+    "ridge, r2, added rows": (
+        lambda: expost.Ridge(
+            score=("r2", 0.1),
+            max_epsilon=50,
+            regularization=0.5,
+            bounds=_BOX,
+            rows=ROWS,
+            simulation_seed=1,
+            target_bounds=1.0,
+        ),
+        False,
+    ),
 }
-ADDED = ("sgd", "logistic, added rows", "ridge, added rows", "ridge, certificate, added rows")
+ADDED = tuple(name for name in (*MODELS, *REGRESSIONS) if name.startswith("sgd") or "added rows" in name)
 _BOX = [(0.0, 1.0), (-1.0, 2.0)]
 
 

@@ -7,6 +7,7 @@ all columns at once. A million climbs of a single relative count take a minute.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
@@ -20,7 +21,7 @@ from expost.audit.pair_attack import Outcomes, Pair, Sampler
 from expost.audit.privacy_claim import ExPost
 from expost.core import Ladder, PureGuarantee, Sealed, Sensitivity
 from expost.noise import BitSource, DiscreteLaplacePath
-from expost.stats.relative_climb import StoppingTable
+from expost.stats.relative_climb import RuleRange, StoppingTable
 
 __all__ = ["Draw", "draw_path", "relative_pair", "sample_in_parts", "simulated_pairs", "summarize_prefix"]
 
@@ -57,7 +58,7 @@ def relative_pair(
     ladder = relative_ladder(Fraction(1), cap)
     levels = np.array([float(level) for level in ladder])
     rule = relative_rule(within, failure_probability)
-    table = StoppingTable.of([rule], ladder, Fraction(1))
+    table = StoppingTable.of([RuleRange(math.inf, [rule])], ladder, Fraction(1))
 
     def sample_climbs(exact: int, runs: int, bits: BitSource) -> Outcomes:
         noisy = draw(exact, ladder, runs, bits)

@@ -50,7 +50,8 @@ def entries() -> Iterable[AuditEntry]:
     package = "expost.models.descent."
     gradient_entry = partial(AuditEntry, noise=GAUSSIAN_STREAM)
     modules = [gradient_entry("expost.torch.train", _module_pairs)]
-    renewed = ("expost.noise.rising_threshold.RenewedThreshold",)
+    # What a training that is given up adds is one Laplace release, attacked on its own.
+    renewed = ("expost.noise.rising_threshold.RenewedThreshold", package + "plateau_test.PlateauTest")
     return (
         gradient_entry(package + "trainer.Trainer", _training_pairs, also=(package + "stopping_price.PriceList",)),
         gradient_entry(package + "measured_test.MeasuredTest", _measured_pairs),

@@ -48,11 +48,12 @@ _FEW = 400  # of what reads counts in Python
 
 
 def entries() -> Iterable[AuditEntry]:
-    """List the sum through which profiles and scores are released, at the price of a rung.
+    """List the sum through which profiles, lines and scores are released, at the price of a rung.
 
     The steps of a training are attacked with those of ``NewtonLearner``, which sums gradients by the same class.
     """
-    also = tuple(_PACKAGE + name for name in ("score_sum.ScoreSum", "rung_schedule.RungSchedule"))
+    sums = ("score_sum.ScoreSum", "prediction_line.PredictionLine", "rung_schedule.RungSchedule")
+    also = tuple(_PACKAGE + name for name in sums)
     pure = ("pure_score.PureScoreSum", "pure_score.TableSummary", "pure_schedule.PureSchedule")
     return (
         AuditEntry(

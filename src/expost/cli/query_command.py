@@ -271,11 +271,19 @@ def query(
 
 
 @with_options
-def price(question: QueryOptions, as_json: Json = False) -> None:
+def price(
+    question: QueryOptions,
+    expect: Annotated[
+        float | None,
+        typer.Option(help="Your own guess for a forecast: the count or the sum, or for a mean the number of rows."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
     """Print what a question would cost: the worst case, and a forecast from public receipts. Nothing is spent.
 
-    Example: [bold]expost price flights.parquet count --within 5% --budget 1[/bold]
+    Example: [bold]expost price flights.parquet count --within 5% --expect 30000 --budget 1[/bold]
     """
+    guess = {} if expect is None else {"expect": expect}
     with question.session(quiet=as_json) as session:
-        found = session.price(question.statistic, *question.subject(), **question.terms())
+        found = session.price(question.statistic, *question.subject(), **question.terms(), **guess)
     print_price(found, as_json=as_json)

@@ -180,7 +180,9 @@ def list_tokens(settings: _OWNER_FILE, as_json: Json = False) -> None:
         emit(found)
         return
     names = ("id", "role", "subject", "dataset", "created", "expires", "revoked")
-    print_table("tokens", names, [[str(each[name] or "") for name in names] for each in found])
+    dates = ("created", "expires", "revoked")
+    rows = [[str(each[name] or "")[: 10 if name in dates else None] for name in names] for each in found]
+    print_table("tokens", names, rows)
 
 
 @token.command()

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from expost.data.unit_identity import mix_words, widen_words
 
-__all__ = ["Atoms", "Limits", "bound_contributions", "rank_in_run", "run_starts"]
+__all__ = ["Atoms", "Limits", "bound_contributions", "choose_rows", "rank_in_run", "run_starts"]
 
 Indices = NDArray[np.intp]
 GroupWords = Callable[[NDArray[Any]], NDArray[np.uint64]]
@@ -78,6 +78,11 @@ def bound_contributions(atoms: Atoms, limits: Limits, secret: bytes, group_words
     >>> len(bound_contributions(atoms, Limits(rows=2), b"secret").cell)
     3
     """
+    return atoms.take(choose_rows(atoms, limits, secret, group_words))
+
+
+def choose_rows(atoms: Atoms, limits: Limits, secret: bytes, group_words: GroupWords = widen_words) -> Indices:
+    """Return the places of the rows that ``bound_contributions`` keeps."""
     stream = hashlib.shake_256(b"expost contribution bounding" + secret).digest(48)
     keys = [int.from_bytes(stream[8 * k : 8 * k + 8], "little") for k in range(6)]
     # A scattered word for each row's unit; it must be even over the words, not unique.
@@ -96,7 +101,7 @@ def bound_contributions(atoms: Atoms, limits: Limits, secret: bytes, group_words
         unit = np.cumsum(run_starts(*(word[chosen] for word in atoms.words))) - 1
     if limits.rows is not None:
         chosen = _choose_rows(atoms, chosen, unit, name, group_words, keys[2:4], limits.rows)
-    return atoms.take(chosen)
+    return chosen
 
 
 def _choose_groups(

@@ -69,6 +69,9 @@ class Clamp:
         do = "Pass bounds such as (0, 120) that hold whatever the data"
         if not isinstance(bounds, tuple | list) or len(bounds) != 2:
             close = suggest_name(bounds, ["private"]) if isinstance(bounds, str) else ""
+            if bounds == "private":
+                do = 'Only sums, means and spreads find their own: ask session.bounds("age", epsilon=0.1) and pass what it finds'
+                close = ""
             raise InvalidRequest("Expected public bounds (low, high)", got=bounds, do=close or do)
         ends = []
         for end in bounds:  # which may be negative

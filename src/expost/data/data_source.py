@@ -21,6 +21,7 @@ from expost.data.canonical_cell import Kind, canonical_table
 from expost.data.engines import ArrowEngine, Engine, ParquetEngine
 from expost.data.engines.engine import CanonicalEngine
 from expost.data.expression import is_exact
+from expost.data.lake_source import is_lake, open_delta, open_fragments, open_lake
 from expost.data.table_schema import Schema
 from expost.data.text_format import TextFormat, is_text_file, plain_name
 from expost.data.untyped_table import check_types, frame_to_table, is_frame, lists_to_table, retype_table
@@ -66,6 +67,8 @@ def mark_source(
     """Return a public mark of a file's current version and of how it is read, or None if it is not a file."""
     if not isinstance(source, str | Path) or _DATABASE.match(str(source)) or _QUERY.match(str(source)):
         return None
+    if _is_lake(source):
+        return None  # its engine marks it
     found = [(path, os.stat(path)) for path in sorted(glob.glob(str(source)) or [str(source)])]
     mark = ";".join(f"{Path(path).name}:{stat.st_size}:{stat.st_mtime_ns}" for path, stat in found)
     if not _is_text(source, text_format):
@@ -81,7 +84,10 @@ def as_table(source: Any) -> pa.Table:
     raise InvalidRequest(
         "Expected a table with columns of different names and of one type each",
         got=type(source).__name__,
-        do="Convert its columns to numbers, texts, booleans or times",
+        do={
+            str: 'Read the file first, such as with pandas.read_csv("states.csv")',
+            list: "Pass columns by name, or pyarrow.Table.from_pylist(rows)",
+        }.get(type(source), "Convert its columns to numbers, texts, booleans or times"),
     )
 
 
@@ -138,6 +144,15 @@ def _hide_foreign_errors(step: Callable[[], T]) -> T:
     raise _ForeignError
 
 
+def _is_lake(source: Any) -> bool:
+    """Return whether the source is a table of many files: a folder, an address, or a glob with Hive partitions."""
+    if not isinstance(source, str | Path) or _QUERY.match(str(source)):
+        return False
+    magic = glob.has_magic(str(source)) and not Path(source).exists()
+    partitions = magic and any("=" in part for part in Path(source).parts)
+    return is_lake(source) or (partitions and not is_text_file(source))
+
+
 def _is_text(source: Any, text_format: TextFormat) -> bool:
     """Return whether the source is a text file: by the ending of its name, or because its widths are declared."""
     if not isinstance(source, str | Path) or _DATABASE.match(str(source)) or _QUERY.match(str(source)):
@@ -152,11 +167,11 @@ def _check_options(source: Any, types: Types, text_format: TextFormat) -> None:
     text_format.check()
     is_text = _is_text(source, text_format)
     is_path = isinstance(source, str | Path) and not _DATABASE.match(str(source)) and not _QUERY.match(str(source))
-    if is_path and not is_text and Path(source).suffix.lower() not in _BINARY:
+    if is_path and not is_text and not _is_lake(source) and Path(source).suffix.lower() not in _BINARY:
         _refuse_file(str(source))
     if not is_text and text_format.changed:
         raise InvalidRequest(f"Expected {text_format.changed[0]} only with a CSV file", do="Leave it out")
-    if types is not None and not (is_text or untyped):
+    if types is not None and not (is_text or untyped or _is_lake(source)):
         raise InvalidRequest(
             "Expected types only with a CSV file, a data frame or Python lists",
             do="Leave them out: the source stores its own",
@@ -174,10 +189,8 @@ def _open_engine(source: Any, types: Types, implied: Types, text_format: TextFor
         return importlib.import_module("expost.data.engines.duckdb_engine").DuckEngine.query(source), None
     if isinstance(source, str | Path):
         return _open_path(str(source), types, implied, text_format)
-    if hasattr(source, "to_arrow_reader") and hasattr(source, "project"):
-        return importlib.import_module("expost.data.engines.duckdb_engine").DuckEngine(source), None
-    if hasattr(source, "mapInArrow") and hasattr(source, "toLocalIterator"):
-        return importlib.import_module("expost.data.engines.spark_engine").SparkEngine(source), None
+    if (found := _open_library_object(source, types)) is not None:
+        return found, None
     if hasattr(source, "batches") and hasattr(source, "by_unit"):
         return source, None
     if is_frame(source):
@@ -191,6 +204,23 @@ def _open_engine(source: Any, types: Types, implied: Types, text_format: TextFor
     raise InvalidRequest("Expected a table", got=type(source).__name__, do=_DO)
 
 
+def _open_library_object(source: Any, types: Types) -> Engine | None:
+    """Open a relation, frame or table of DuckDB, Spark, Delta, Iceberg or Arrow; None for other objects."""
+    engine: Engine | None = None
+    # Asked of the class: a Spark Connect frame takes any attribute for a column.
+    if hasattr(type(source), "mapInArrow") and hasattr(type(source), "toLocalIterator"):
+        engine = importlib.import_module("expost.data.engines.spark_engine").SparkEngine(source)
+    elif hasattr(source, "to_arrow_reader") and hasattr(source, "project"):
+        engine = importlib.import_module("expost.data.engines.duckdb_engine").DuckEngine(source)
+    elif hasattr(source, "table_uri") and hasattr(source, "get_add_actions"):
+        engine = open_delta(source, types)
+    elif hasattr(source, "current_snapshot") and hasattr(source, "scan"):
+        engine = importlib.import_module("expost.data.engines.iceberg_engine").IcebergEngine.of_table(source)
+    elif hasattr(source, "get_fragments") and hasattr(source, "to_batches"):
+        engine = open_fragments(source)
+    return engine
+
+
 def _open_lazy(frame: Any, types: Types) -> Engine:
     """Open a lazy polars frame, in batches if this version of polars can collect them."""
     if not hasattr(frame, "collect_batches"):
@@ -201,7 +231,10 @@ def _open_lazy(frame: Any, types: Types) -> Engine:
 
 
 def _open_path(text: str, types: Types, implied: Types, text_format: TextFormat) -> tuple[Engine, str | None]:
-    """Open one file, or all files of a glob."""
+    """Open one file, all files of a glob, or a table of many files."""
+    if _is_lake(text):
+        name = plain_name(text.partition("?")[0].rstrip("/")).stem.rstrip("*_-.")
+        return open_lake(text, types, implied), name or None
     paths = [Path(found) for found in sorted(glob.glob(text))] if glob.has_magic(text) else [Path(text)]
     if not paths or not all(path.is_file() for path in paths):
         raise InvalidRequest("Expected a file that exists", got=Path(text).name or text, do=_DO)

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from expost.core import Adjacency, InvalidRequest, Unit, explain_arguments
+from expost.core.argument import suggest_name
 from expost.core.table_text import html_table
 from expost.data.canonical_cell import Kind, missing_cells
 from expost.data.data_source import describe_entries, mark_source, open_source, public_entries, public_table
@@ -46,8 +47,8 @@ class Dataset(MeasuredTable):
     Parameters
     ----------
     source : path, URL, query, table, frame, lists or engine
-        A Parquet, CSV or Arrow path (or glob), a ``postgresql://...?table=...`` URL, an SQL query for DuckDB, an Arrow
-        table, a pandas or polars frame, Python lists, a DuckDB relation, a Spark frame, or an engine.
+        A Parquet, CSV or Arrow path (or glob), a folder of Parquet, a Delta or an Iceberg table, an address such as
+        ``s3://bucket/folder``, a ``postgresql://...?table=...`` URL, an SQL query for DuckDB, an Arrow table or dataset, a pandas or polars frame, Python lists, a DuckDB relation, a Spark frame, or an engine.
     name : str, optional
         Name of the table in ledgers. Default: the file name without its ending.
     unit : str or Unit, default "row"
@@ -154,7 +155,8 @@ class Dataset(MeasuredTable):
             kept=self.categories,
         )
         self._engine, suggested = open_source(source, types=types, implied=ids | implied, text_format=text_format)
-        self._mark = mark_source(source, types=types, implied=implied, text_format=text_format)
+        marked = mark_source(source, types=types, implied=implied, text_format=text_format)
+        self._mark = self._engine.mark() if marked is None else marked
         self._number = next(_NUMBERS)
         self._watch = MemoryWatch(source)
         self._opened = self._read_version()
@@ -421,7 +423,7 @@ class Dataset(MeasuredTable):
         if on not in public.column_names:
             raise InvalidRequest(
                 f"Expected a public table whose key {on} is a number, a text, a boolean or a time",
-                do="Name the key column",
+                do=suggest_name(on, public.column_names) or f"Name one of: {', '.join(public.column_names[:12])}",
             )
         keyed = ~missing_cells(public.column(on).combine_chunks())
         public = public.filter(pa.array(keyed))  # a missing key matches nothing

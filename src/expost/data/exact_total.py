@@ -34,7 +34,8 @@ _STEP_BITS = 32  # steps and cells are both below 2^32, so that a pair fits into
 
 def exact_sums(engine: Engine, tally: Tally, limits: Limits | None, *, memory_limit: int = MEMORY_LIMIT) -> PowerSums:
     """Return the exact power sums of a tally, one column per cell."""
-    return _reduce_atoms(engine, tally, limits, tally.sum_atoms, add, memory_limit)
+    sums: PowerSums = _reduce_atoms(engine, tally, limits, tally.sum_atoms, add, memory_limit)
+    return sums
 
 
 def single_steps(engine: Engine, tally: Tally, limits: Limits | None, *, memory_limit: int) -> list[NDArray[np.int64]]:

@@ -7,7 +7,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from expost.core import InvalidRequest
 from expost.core.argument import suggest_name
@@ -112,11 +112,13 @@ class Expression:
     def __neg__(self) -> Operation:
         return Literal(0)._build_operation("-", self)
 
-    def __getattr__(self, name: str) -> NoReturn:
-        meant = _ELSEWHERE.get(name)
-        known = [each for each in dir(type(self)) if not each.startswith("_")]
-        hint = f"Write {meant}" if meant else suggest_name(name, known) or "docs/data.md lists what there is"
-        raise AttributeError(f"An expression has no method {name!r}. {hint}")
+    if not TYPE_CHECKING:  # type checkers know the methods
+
+        def __getattr__(self, name: str) -> NoReturn:
+            meant = _ELSEWHERE.get(name)
+            known = [each for each in dir(type(self)) if not each.startswith("_")]
+            hint = f"Write {meant}" if meant else suggest_name(name, known) or "docs/data.md lists what there is"
+            raise AttributeError(f"An expression has no method {name!r}. {hint}")
 
     def __bool__(self) -> NoReturn:
         raise InvalidRequest(

@@ -135,7 +135,8 @@ class MeasuredTable:
             where = "here or to Dataset(...)" if given else "here or to derive(...)"
             raise InvalidRequest(
                 f"Expected public bounds for {column!r}",
-                do=f'Pass bounds=(0, 120) {where}, or bounds="private" to pay for some',
+                do=f'Pass bounds=(0, 120) {where}, or pay for some: bounds="private" of a sum, mean or spread, '
+                f'session.bounds("{column!r}", epsilon=0.1) for other statistics',
             )
         return Clamp.of(bounds, whole=kind in (Kind.INTEGER, Kind.BOOLEAN))
 
@@ -301,6 +302,11 @@ class MeasuredTable:
         """Find the values of a column that occur. SECRET: a key may be released only after thresholding."""
         return find_keys(self._engine, replace(tally, key=secret), column)
 
+    @property
+    def distributed(self) -> bool:
+        """True if rows lie on other machines, so that functions go there and rows do not come here."""
+        return self._engine.distributed
+
     def reduce(self, function: Callable[[pa.RecordBatch], T], merge: Callable[[T, T], T], columns: Sequence[str]) -> T:
         """Merge the results of a pure function of batches of the rows that pass the filter, where the rows are. SECRET.
 
@@ -318,7 +324,8 @@ class MeasuredTable:
     ) -> T:
         """Merge the results of a function of parts with all rows of their units, as ``Engine.by_unit`` does. SECRET."""
         view, stored = self._view(columns)
-        return self._engine.by_unit(_OfView(view, key), function, stored, memory_limit=self._memory_limit, **terms)
+        made: T = self._engine.by_unit(_OfView(view, key), function, stored, memory_limit=self._memory_limit, **terms)
+        return made
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Read the rows that pass the filter. SECRET: the caller must seal what it computes from them."""

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from expost.core import InvalidRequest
+from expost.core import InvalidRequest, Unit
+from expost.data.bounding import Atoms
 from expost.data.dataset import Dataset
-from expost.data.row_source import RowSource, cut_spans, feature_columns, read_batch
+from expost.data.row_source import ChunkFunction, RowSource, cut_spans, feature_columns, read_batch, reduce_rows
 from expost.data.unit_identity import unit_words
-from expost.data.unit_share import MOST_ROWS_PER_UNIT, RowsOfUnits, UnitShares, content_of
+from expost.data.unit_share import MOST_ROWS_PER_UNIT, RowsOfUnits, UnitShares, content_of, weigh_rows
 
 __all__ = ["PersonRows", "read_added_rows"]
 
+T = TypeVar("T")
 Floats = NDArray[np.float64]
 IdentifiedRows = Iterator[tuple[Any, Any, RowsOfUnits]]
 
@@ -99,6 +102,59 @@ def read_added_rows(
     rows = 0 if declared_rows is None else declared_rows
     shape: dict[str, Any] = {"rows": rows, "width": len(features), "names": features, "read": read}
     if unit.is_row:
-        return RowSource(**shape, adjacency=dataset.adjacency, has_changed=dataset.has_changed)
+        reduce = reduce_rows(dataset, features, target, classes)
+        shape |= {"adjacency": dataset.adjacency, "distributed": dataset.distributed}
+        return RowSource(**shape, has_changed=dataset.has_changed, reduce=reduce)
     assert limit is not None
-    return PersonRows(**shape, adjacency=dataset.adjacency, unit=unit, rows_per_unit=limit, identify=identify)
+
+    def reduce_persons(function: ChunkFunction[T], merge: Callable[[T, T], T], secret: bytes) -> T:
+        key = _PersonKey(features, target, classes, unit, secret)
+        weighed = _OfPersons(limit, secret, function)
+        return dataset.reduce_units(key, weighed, list(dict.fromkeys(identified)), merge=merge, secret=secret)
+
+    return PersonRows(
+        **shape,
+        adjacency=dataset.adjacency,
+        unit=unit,
+        rows_per_unit=limit,
+        identify=identify,
+        has_changed=dataset.has_changed,
+        reduce=reduce_persons if dataset.distributed else None,
+        distributed=dataset.distributed,
+    )
+
+
+@dataclass(frozen=True)
+class _PersonKey:
+    """Reads a batch as rows with their persons: features and targets are what the function needs of each row."""
+
+    names: tuple[str, ...]
+    target: str
+    classes: Any
+    unit: Unit
+    secret: bytes
+
+    def __call__(self, batch: pa.RecordBatch) -> Atoms:
+        table, labels = read_batch(batch, self.names, self.target, self.classes)
+        words, known = unit_words(self.unit, batch, {}, self.secret)
+        content = content_of([*table.T, np.asarray(labels)], len(labels), self.secret)
+        rows = np.empty((1, len(labels)), [("features", np.float64, (len(self.names),)), ("target", labels.dtype)])
+        rows["features"], rows["target"] = table, labels
+        return Atoms(words, content, rows).take(known)
+
+
+@dataclass(frozen=True)
+class _OfPersons(Generic[T]):
+    """A function of the rows that persons keep, with their weights; it is given all rows of some persons."""
+
+    most: int
+    secret: bytes
+    function: ChunkFunction[T]
+
+    def __call__(self, atoms: Atoms) -> T:
+        kept, weights = weigh_rows(atoms, self.most, self.secret)
+        rows = atoms.steps[0][kept]
+        spans = cut_spans(len(rows), rows["features"].shape[1])
+        return self.function(
+            (rows["features"][start:stop], rows["target"][start:stop], weights[start:stop]) for start, stop in spans
+        )

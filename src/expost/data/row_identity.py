@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 from expost.data.bounding import rank_in_run, run_starts
+from expost.data.unit_identity import mix_words
 
 __all__ = ["KEY_BITS", "Mark", "Names", "RowCensus", "RowIdentity", "RowPass", "row_coins"]
 
@@ -25,6 +26,7 @@ _LANES = 4  # 32-bit hashes per row
 _NAME = 16  # bytes
 _BLOCK = 1 << 16  # values hashed at a time, so that their wide copies stay in the cache
 _HALF = np.uint64(32)
+_LOW = np.uint64((1 << 32) - 1)
 
 
 @dataclass(frozen=True, repr=False)
@@ -40,6 +42,29 @@ class Mark:
         quarters = np.frombuffer(names.tobytes(), np.uint32).reshape(-1, 4).sum(axis=0, dtype=np.uint64).tolist()
         total = sum(int(quarter) << (32 * place) for place, quarter in enumerate(quarters))
         return Mark(self.rows + len(names), (self.total + total) % (1 << 128))
+
+    def with_grid_rows(self, tables: Sequence[NDArray[np.float64]], keys: NDArray[np.uint64]) -> Mark:
+        """Return the mark after some more rows of whole numbers, given as tables and columns next to each other.
+
+        ``keys`` are two secret words per column. A row's two words are multilinear hashes, scattered so that their sum
+        depends on which numbers stand in one row. It is several times faster than names, which coins need.
+        """
+        words = np.zeros((len(tables[0]), 2), np.uint64)
+        place = 0
+        for table in tables:
+            whole = (table if table.ndim == 2 else table[:, None]).astype(np.int64).view(np.uint64)
+            words += whole @ keys[place : place + whole.shape[1]]
+            place += whole.shape[1]
+        low, high = (mix_words(words[:, lane], lane) for lane in (0, 1))
+        total = sum(
+            int((half >> shift & _LOW).sum()) << int(shift + place)
+            for half, place in ((low, 0), (high, 64))
+            for shift in (np.uint64(0), _HALF)
+        )
+        return Mark(self.rows + len(words), (self.total + total) % (1 << 128))
+
+    def __add__(self, other: Mark) -> Mark:
+        return Mark(self.rows + other.rows, (self.total + other.total) % (1 << 128))
 
     def to_text(self) -> str:
         """Write the mark as a text of fixed length."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal
 from numbers import Real
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,10 @@ from expost.data.value_place import label_codes
 
 __all__ = [
     "CHUNK_ROWS",
+    "ChunkFunction",
     "KeyedRows",
+    "OfChangedTargets",
+    "ReduceChunks",
     "RowSource",
     "column_names",
     "cut_spans",
@@ -30,6 +33,7 @@ __all__ = [
     "plain_numbers",
     "read_batch",
     "read_rows",
+    "reduce_rows",
     "split_rows",
     "typed_column",
 ]
@@ -37,7 +41,51 @@ __all__ = [
 CHUNK_ROWS = 1 << 13
 """The most rows of a chunk: float64 adds so many products of gridded values without rounding."""
 
+T = TypeVar("T")
+Made = TypeVar("Made", covariant=True)
+
 _CHUNK_VALUES = 1 << 22  # wide rows come in smaller chunks, so that a dense chunk stays near 32 MB
+
+
+class ChunkFunction(Protocol[Made]):
+    """A pure function of chunks: features, targets and the weights of persons' rows, None where a row is a person.
+
+    It reads all chunks, and gives the sum over none for no chunks. It can be pickled.
+    """
+
+    def __call__(self, chunks: Iterable[tuple[Any, Any, Any]], /) -> Made: ...
+
+
+class ReduceChunks(Protocol):
+    """Merges the results of a function of chunks of all rows; a secret chooses the rows of persons."""
+
+    def __call__(self, function: ChunkFunction[T], merge: Callable[[T, T], T], secret: bytes, /) -> T: ...
+
+
+@dataclass(frozen=True)
+class OfChangedTargets(Generic[T]):
+    """A function of chunks with other targets."""
+
+    change: Callable[[Any], Any]
+    function: ChunkFunction[T]
+
+    def __call__(self, chunks: Iterable[tuple[Any, Any, Any]]) -> T:
+        return self.function((features, self.change(target), weights) for features, target, weights in chunks)
+
+
+@dataclass(frozen=True)
+class OfBatch(Generic[T]):
+    """A function of chunks as a function of the batches that they are read from."""
+
+    names: tuple[str, ...]
+    target: str
+    classes: Any
+    function: ChunkFunction[T]
+
+    def __call__(self, batch: pa.RecordBatch) -> T:
+        table, labels = read_batch(batch, self.names, self.target, self.classes)
+        spans = cut_spans(len(labels), len(self.names))
+        return self.function((table[start:stop], labels[start:stop], None) for start, stop in spans)
 
 
 @dataclass(frozen=True)
@@ -63,16 +111,35 @@ class RowSource:
     """The most rows that a reading has of one unit; ``rows`` are then units, and ``weigh`` gives each its weight."""
     has_changed: Callable[[], bool] = bool
     """Whether the source of the rows was changed since it was opened, as far as can be seen without reading them."""
+    reduce: ReduceChunks | None = None
+    """Merges the results of a function of chunks where the rows lie: on executors, or in threads that read a file."""
+    distributed: bool = False
+    """Whether the rows are too far away to be read here."""
 
     @property
     def size_is_private(self) -> bool:
         """Return whether no number of rows is public, not even a declared one: ``rows`` is 0 then."""
         return self.rows == 0
 
+    def fold(self, function: ChunkFunction[T], merge: Callable[[T, T], T]) -> T:
+        """Return the merged results of a function of chunks: of all at once here, or of parts where the rows lie."""
+        if self.reduce is not None and self.distributed:
+            return self.reduce(function, merge, b"")
+        return function((features, target, None) for features, target in self.read())
+
     def map_targets(self, change: Callable[[Any], Any]) -> RowSource:
         """Return the same rows with ``change`` applied to their targets."""
-        read = self.read
-        return replace(self, read=lambda: ((features, change(target)) for features, target in read()))
+        read, reduce = self.read, self.reduce
+
+        def reduce_changed(function: ChunkFunction[T], merge: Callable[[T, T], T], secret: bytes) -> T:
+            assert reduce is not None
+            return reduce(OfChangedTargets(change, function), merge, secret)
+
+        return replace(
+            self,
+            read=lambda: ((features, change(target)) for features, target in read()),
+            reduce=None if reduce is None else reduce_changed,
+        )
 
     def __repr__(self) -> str:
         return f"RowSource({self.rows} rows of {self.width} features)"
@@ -190,7 +257,25 @@ def _read_dataset(
                 yield table[start:stop], labels[start:stop]
             left -= kept
 
-    return RowSource(rows, len(names), names, read, adjacency=dataset.adjacency, has_changed=dataset.has_changed)
+    return RowSource(
+        rows,
+        len(names),
+        names,
+        read,
+        adjacency=dataset.adjacency,
+        has_changed=dataset.has_changed,
+        reduce=reduce_rows(dataset, names, target, classes),
+        distributed=dataset.distributed,
+    )
+
+
+def reduce_rows(dataset: Dataset, names: tuple[str, ...], target: str, classes: Any) -> ReduceChunks:
+    """Return how functions of chunks are merged where the rows of a dataset lie."""
+
+    def reduce(function: ChunkFunction[T], merge: Callable[[T, T], T], secret: bytes) -> T:
+        return dataset.reduce(OfBatch(names, target, classes, function), merge, [*names, target])
+
+    return reduce
 
 
 def feature_columns(dataset: Dataset, target: Any, chosen: tuple[str, ...] | None) -> tuple[str, ...]:

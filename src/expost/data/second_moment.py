@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -11,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.core import Adjacency, Norm, Sealed, Sensitivity
-from expost.data.unit_ball import GRID_BITS, UnitBall, UnitRows
+from expost.data.unit_ball import GRID_BITS, UnitBall, UnitRows, WeightedChunk
 
 __all__ = ["EuclideanLayout", "MomentLayout", "Moments", "measure_least_curvature"]
 
@@ -100,16 +103,20 @@ class MomentLayout:
 
     def measure(self, rows: UnitRows) -> Sealed:
         """Sum exactly and seal. The sums do not depend on the order or the chunks of the rows."""
-        total: NDArray[Any] = np.zeros(self.size, dtype=object)
-        part = np.zeros(self.size, dtype=np.int64)
-        for index, (features, target) in enumerate(rows.chunks(), start=1):
-            part += self._sum_chunk(features, target)
-            if index % _FLUSH == 0:
-                total, part = total + part, np.zeros_like(part)
-        total = total + part
+        total = rows.reduce(self._sum_chunks, operator.add)
         if self.coarse:
             total = (total + (1 << (self.coarse - 1))) >> self.coarse
         return Sealed(_narrow_sums(total, 2 * rows.rows, self.adjacency), self.sensitivity)
+
+    def _sum_chunks(self, chunks: Iterable[WeightedChunk]) -> NDArray[Any]:
+        """Sum the moments of some chunks, in Python's integers."""
+        total: NDArray[Any] = np.zeros(self.size, dtype=object)
+        part = np.zeros(self.size, dtype=np.int64)
+        for index, (features, target, _) in enumerate(chunks, start=1):
+            part += self._sum_chunk(features, target)
+            if index % _FLUSH == 0:
+                total, part = total + part, np.zeros_like(part)
+        return total + part
 
     def _sum_chunk(self, features: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.int64]:
         """Sum the moments of one chunk."""
@@ -173,13 +180,17 @@ class EuclideanLayout:
 
     def measure(self, rows: UnitRows) -> Sealed:
         """Sum exactly with the weights and seal."""
-        total: NDArray[Any] = np.zeros(self.size, dtype=object)
-        for features, target in rows.chunks():
-            gram = features.T @ features
-            row, column = np.triu_indices(self.ball.dimension)
-            total = total + np.concatenate([gram[row, column], target @ features]).astype(np.int64)
+        total = rows.reduce(self._sum_chunks, operator.add)
         weighted = total * self._entry_weights().astype(object)
         return Sealed(_narrow_sums(weighted, 7 * rows.rows, self.adjacency), self.sensitivity)
+
+    def _sum_chunks(self, chunks: Iterable[WeightedChunk]) -> NDArray[Any]:
+        total: NDArray[Any] = np.zeros(self.size, dtype=object)
+        row, column = np.triu_indices(self.ball.dimension)
+        for features, target, _ in chunks:
+            gram = features.T @ features
+            total = total + np.concatenate([gram[row, column], target @ features]).astype(np.int64)
+        return total
 
     def _entry_weights(self) -> NDArray[np.int64]:
         row, column = np.triu_indices(self.ball.dimension)
@@ -201,14 +212,20 @@ def measure_least_curvature(rows: UnitRows, *, adjacency: Adjacency = Adjacency.
     sensitivity includes the float error of the eigenvalues and the rounding, on both sides.
     """
     width = rows.ball.dimension
-    total: NDArray[Any] = np.zeros((width, width), dtype=object)
-    for features, _ in rows.chunks():
-        total = total + (features.T @ features).astype(np.int64)
+    total = rows.reduce(functools.partial(_sum_gram, width), operator.add)
     least = float(np.linalg.eigvalsh(total.astype(np.float64) * _UNIT)[0])
     # Backward stable: an error of a few p^2 roundoff units of the norm, which is at most the number of rows.
     error = math.ceil(64 * width**2 * crowd * rows.rows * 2.0 ** (GRID_BITS - 53))
     units = 2**GRID_BITS + 2 * error + 1
     return Sealed(round(least * 2**GRID_BITS), Sensitivity(units, Norm.L2, adjacency))
+
+
+def _sum_gram(width: int, chunks: Iterable[WeightedChunk]) -> NDArray[Any]:
+    """Sum x x' over rows, in Python's integers."""
+    total: NDArray[Any] = np.zeros((width, width), dtype=object)
+    for features, _, _ in chunks:
+        total = total + (features.T @ features).astype(np.int64)
+    return total
 
 
 def _narrow_sums(total: NDArray[Any], weight: int, adjacency: Adjacency) -> NDArray[Any]:

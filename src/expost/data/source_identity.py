@@ -26,6 +26,8 @@ __all__ = [
     "identify_files",
     "identify_query",
     "name_place",
+    "public_address",
+    "query_files",
     "sample_file",
     "sample_rows",
 ]
@@ -147,8 +149,27 @@ def name_place(source: Any) -> str | None:
     """
     if not isinstance(source, str | os.PathLike):
         return None
+    if isinstance(source, str) and "://" in source:
+        return public_address(source)
     path = os.path.abspath(source)
     return _write_path("glob" if glob.has_magic(path) and not os.path.exists(path) else "file", path)
+
+
+def public_address(text: str) -> str:
+    """Return an address without user, password and options, or a local path as a place.
+
+    >>> public_address("s3://key:secret@bucket/flights/?region=eu"), public_address("file:///data/flights")
+    ('s3://bucket/flights', 'file:/data/flights')
+    """
+    if "://" not in text:
+        return _write_path("file", os.path.abspath(text))
+    parts = urlsplit(text)
+    path = parts.path.rstrip("/")
+    return (
+        f"file:{unquote(path)}"
+        if parts.scheme == "file"
+        else f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{path}"
+    )
 
 
 def identify_files(
@@ -199,16 +220,29 @@ def identify_query(schema: pa.Schema, sql: str, *, generated: bool = False) -> S
     -------
     SourceIdentity
     """
-    # Every second piece between quotes is a literal or a quoted name.
-    words = {word for quote in "'\"" for word in sql.split(quote)[1::2] if _FILE.search(word) and "\x00" not in word}
-    paths = sorted({found for word in words for found in glob.glob(word) if os.path.isfile(found)})
-    found = replace(identify_files(schema, paths), samples=())  # a query may read a small part of a file
+    words = _quoted_paths(sql)
+    found = replace(identify_files(schema, query_files(sql)), samples=())  # a query may read a small part of a file
     patterns = [name_place(word) for word in sorted(words) if glob.has_magic(word) and glob.glob(word)]
     for pattern in patterns:
         found = found.at(pattern)
     plain = _GENERATED.sub("", sql) if generated else sql
     text = repr(("query", " ".join(plain.split()), found.columns)).encode("utf-8", "surrogatepass")
     return replace(found, samples=(hashlib.sha256(text).digest(),))
+
+
+def query_files(sql: str) -> list[str]:
+    """Return the files that a query names, in order.
+
+    >>> query_files("select * from 'gone.parquet'")
+    []
+    """
+    return sorted({found for word in _quoted_paths(sql) for found in glob.glob(word) if os.path.isfile(found)})
+
+
+def _quoted_paths(sql: str) -> set[str]:
+    """Return the quoted words of a query that look like paths."""
+    # Every second piece between quotes is a literal or a quoted name.
+    return {word for quote in "'\"" for word in sql.split(quote)[1::2] if _FILE.search(word) and "\x00" not in word}
 
 
 def identify_addresses(schema: pa.Schema, addresses: Iterable[str]) -> SourceIdentity:

@@ -220,7 +220,7 @@ class _Parser:
         if not negative:
             return value
         is_number = isinstance(value, Literal) and isinstance(value.value, int | float)
-        return Literal(-value.value) if is_number else -value
+        return Literal(-value.value) if is_number else -value  # type: ignore[attr-defined]
 
     def _parse_atom(self) -> Expression:
         token = self._peek()

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import math
+import operator
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, Generic, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from expost.core import Norm, TableChanged
 from expost.data.person_rows import PersonRows
-from expost.data.row_identity import Mark, RowIdentity
-from expost.data.row_source import CHUNK_ROWS, RowSource, plain_numbers
+from expost.data.row_identity import Mark
+from expost.data.row_source import CHUNK_ROWS, ChunkFunction, OfChangedTargets, RowSource, plain_numbers
 from expost.data.unit_share import WEIGHT_GRID
 
-__all__ = ["GRID_BITS", "UnitBall", "UnitRows", "grid_numbers", "summation_error"]
+__all__ = ["GRID_BITS", "UnitBall", "UnitRows", "WeightedChunk", "grid_numbers", "summation_error"]
 
 GRID_BITS = 20
 """Fractional bits of a gridded value. Products have 40, so float64 adds 2^13 of them without rounding."""
+
+T = TypeVar("T")
 
 _CACHED_VALUES = 1 << 24  # gridded rows up to this size are kept between passes: 128 MB
 
@@ -134,8 +137,9 @@ class UnitRows:
         self.rows, self.ball = source.rows, ball
         self._source, self._grid_target, self._secret = source, grid_target, secret
         self._cache: list[WeightedChunk] | None = None
-        # The key draws no noise. It only keeps an author of rows from choosing rows with a given checksum.
-        self._identity = None if source.fixed else RowIdentity(os.urandom(32))
+        # The keys draw no noise. They only keep an author of rows from choosing rows with a given checksum.
+        words = np.frombuffer(os.urandom(16 * (ball.dimension + 1)), np.uint64).reshape(-1, 2)
+        self._keys = None if source.fixed else words
         self._mark: Mark | None = None
 
     def chunks(self) -> Iterator[Chunk]:
@@ -150,19 +154,41 @@ class UnitRows:
         if self._cache is not None:
             yield from self._cache
             return
-        keep = 0 < self.rows * self.ball.dimension <= _CACHED_VALUES  # not where rows are only counted
+        keep = self._is_kept
         kept: list[WeightedChunk] = []
         mark = Mark()
         for features, target, weights in self._read_source():
             chunk = self.ball.grid_rows(features), self._grid_target(target), weights
             if keep:
                 kept.append(chunk)
-            elif self._identity is not None:
-                mark = mark.with_names(self._identity.name_rows(chunk[:2]))
+            elif self._keys is not None:
+                mark = mark.with_grid_rows(chunk[:2], self._keys)
             yield chunk
         if keep:
             self._cache = kept
-        elif self._mark is not None and self._mark != mark:
+        self._check_mark(mark)
+
+    def reduce(self, function: ChunkFunction[T], merge: Callable[[T, T], T]) -> T:
+        """Return the merged results of a function of weighted chunks: of all at once from the cache, or of parts where rows lie.
+
+        The function and ``merge`` are those of ``RowSource.reduce``. Sums must be exact, so that parts do not matter.
+        """
+        if self._source.reduce is None or self._keys is None or (self._is_kept and not self._source.distributed):
+            return function(self.weighted_chunks())
+        marked = _OfGridRows(self.ball, self._grid_target, self._keys, function)
+        result, mark = self._source.reduce(marked, _MergeMarked(merge), self._secret)
+        self._check_mark(mark)
+        return result
+
+    @property
+    def _is_kept(self) -> bool:
+        """Whether the rows fit into the cache. Rows that are only counted are not kept."""
+        return 0 < self.rows * self.ball.dimension <= _CACHED_VALUES
+
+    def _check_mark(self, mark: Mark) -> None:
+        """Raise ``TableChanged`` if a reading had other rows than the first one, or more than the public number."""
+        declared = self._source.adjacency.public_size and self.rows > 0
+        if (self._mark is not None and self._mark != mark) or (declared and mark.rows > self.rows):
             raise TableChanged()
         self._mark = mark
 
@@ -173,14 +199,7 @@ class UnitRows:
 
     def count_units(self) -> int:
         """Return the exact number of rows, or of persons. SECRET."""
-        # Weights are whole multiples of 1 / WEIGHT_GRID, and those of a person add up to 1 or a little less. So one person
-        # moves the sum by at most 1, and the sum rounded up by at most 1. Parts of it must not be rounded: the rows of a
-        # person may lie in many chunks.
-        total = sum(
-            len(target) * WEIGHT_GRID if weights is None else int(np.rint(weights * WEIGHT_GRID).sum())
-            for _, target, weights in self.weighted_chunks()
-        )
-        return -(-total // WEIGHT_GRID)
+        return -(-self.reduce(_sum_weights, operator.add) // WEIGHT_GRID)
 
     def scale_to_weights(self) -> UnitRows:
         """Return rows and targets times the roots of their weights, so that sums of products are weighted sums."""
@@ -197,6 +216,50 @@ class UnitRows:
         raise TypeError("Private rows must stay in their process: they cannot be pickled.")
 
 
+def _sum_weights(chunks: Iterable[WeightedChunk]) -> int:
+    """Sum the weights of rows, in units of 1 / WEIGHT_GRID."""
+    # Weights are whole multiples of 1 / WEIGHT_GRID, and those of a person add up to 1 or a little less. So one person
+    # moves the sum by at most 1, and the sum rounded up by at most 1. Parts of it must not be rounded: the rows of a
+    # person may lie in many chunks.
+    return sum(
+        len(target) * WEIGHT_GRID if weights is None else int(np.rint(weights * WEIGHT_GRID).sum())
+        for _, target, weights in chunks
+    )
+
+
+@dataclass(frozen=True)
+class _OfGridRows(Generic[T]):
+    """A function of gridded chunks as a function of raw ones; it also returns the checksum of the rows."""
+
+    ball: UnitBall
+    grid_target: Callable[[Any], Floats]
+    keys: NDArray[np.uint64]
+    function: ChunkFunction[T]
+
+    def __call__(self, chunks: Iterable[tuple[Any, Any, Any]]) -> tuple[T, Mark]:
+        mark = Mark()
+
+        def grid_chunks() -> Iterator[WeightedChunk]:
+            nonlocal mark
+            for features, target, weights in chunks:
+                chunk = self.ball.grid_rows(features), self.grid_target(target), weights
+                mark = mark.with_grid_rows(chunk[:2], self.keys)
+                yield chunk
+
+        result = self.function(grid_chunks())
+        return result, mark
+
+
+@dataclass(frozen=True)
+class _MergeMarked(Generic[T]):
+    """Merges results and checksums."""
+
+    merge: Callable[[T, T], T]
+
+    def __call__(self, left: tuple[T, Mark], right: tuple[T, Mark]) -> tuple[T, Mark]:
+        return self.merge(left[0], right[0]), left[1] + right[1]
+
+
 class _MappedRows(UnitRows):
     """Rows whose targets are computed from those of other rows."""
 
@@ -207,6 +270,9 @@ class _MappedRows(UnitRows):
     def weighted_chunks(self) -> Iterator[WeightedChunk]:
         return ((features, self._change(target), weight) for features, target, weight in self._base.weighted_chunks())
 
+    def reduce(self, function: ChunkFunction[T], merge: Callable[[T, T], T]) -> T:
+        return self._base.reduce(OfChangedTargets(self._change, function), merge)
+
 
 class _RootedRows(UnitRows):
     """Rows and targets scaled by the roots of the weights, cut to the grid toward zero."""
@@ -216,23 +282,45 @@ class _RootedRows(UnitRows):
         self._base = base
 
     def weighted_chunks(self) -> Iterator[WeightedChunk]:
-        for features, target, weights in self._base.weighted_chunks():
-            # Rounded down: squares of the scaled numbers never exceed the weighted squares.
-            root = None if weights is None else np.nextafter(np.sqrt(weights), 0.0)
-            if root is not None:
-                features, target = np.trunc(features * root[:, None]), np.trunc(target * root)
-            yield features, target, None
+        return _scale_chunks(self._base.weighted_chunks())
+
+    def reduce(self, function: ChunkFunction[T], merge: Callable[[T, T], T]) -> T:
+        return self._base.reduce(_OfRootedRows(function), merge)
+
+
+@dataclass(frozen=True)
+class _OfRootedRows(Generic[T]):
+    """A function of rows scaled by the roots of their weights."""
+
+    function: ChunkFunction[T]
+
+    def __call__(self, chunks: Iterable[tuple[Any, Any, Any]]) -> T:
+        return self.function(_scale_chunks(chunks))
+
+
+def _scale_chunks(chunks: Iterable[WeightedChunk]) -> Iterator[WeightedChunk]:
+    """Yield chunks with features and targets times the roots of their weights, and without the weights."""
+    for features, target, weights in chunks:
+        # Rounded down: squares of the scaled numbers never exceed the weighted squares.
+        root = None if weights is None else np.nextafter(np.sqrt(weights), 0.0)
+        if root is not None:
+            features, target = np.trunc(features * root[:, None]), np.trunc(target * root)
+        yield features, target, None
 
 
 def grid_numbers(bound: float) -> Callable[[Any], Floats]:
     """Return a function that clips numeric targets to [-bound, bound] and puts them on the grid; missing counts as 0."""
+    return _GridNumbers(bound)
 
-    def grid_targets(target: Any) -> Floats:
+
+@dataclass(frozen=True)
+class _GridNumbers:
+    bound: float
+
+    def __call__(self, target: Any) -> Floats:
         plain = isinstance(target, np.ndarray) and target.dtype == np.float64
         values = np.nan_to_num(target if plain else plain_numbers(target), nan=0.0)
-        return np.trunc(np.clip(values, -bound, bound) / bound * 2.0**GRID_BITS)
-
-    return grid_targets
+        return np.trunc(np.clip(values, -self.bound, self.bound) / self.bound * 2.0**GRID_BITS)
 
 
 def summation_error(rows: int) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.core import InvalidRequest, TableChanged
-from expost.data.bounding import Atoms, Limits, bound_contributions, rank_in_run, run_starts
+from expost.data.bounding import Atoms, Limits, bound_contributions, choose_rows, rank_in_run, run_starts
 from expost.data.row_identity import Mark
 from expost.data.unit_identity import Words, mix_words, widen_words
 from expost.data.unit_shard import MEMORY_LIMIT, Shards
@@ -25,6 +25,7 @@ __all__ = [
     "find_sorted",
     "join_words",
     "share_weights",
+    "weigh_rows",
 ]
 
 WEIGHT_GRID = 1 << 24
@@ -187,6 +188,20 @@ def share_weights(most: int) -> NDArray[np.float32]:
     """
     rows = np.arange(1, most + 1)
     return np.concatenate([[0], (WEIGHT_GRID // rows) / WEIGHT_GRID]).astype(np.float32)
+
+
+def weigh_rows(atoms: Atoms, most: int, secret: bytes) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    """Return the places of the rows that units keep, and their weights, given all rows of the units.
+
+    These are the rows and weights of ``UnitShares``. ``cell`` is the content of a row.
+
+    >>> rows = Atoms([np.array([7, 8, 7])], np.array([1, 1, 2], np.uint64), np.zeros((0, 3), np.int64))
+    >>> weigh_rows(rows, 2, b"key")[1].tolist()
+    [0.5, 0.5, 1.0]
+    """
+    kept = choose_rows(Atoms(atoms.words, atoms.cell, np.zeros((0, len(atoms)))), Limits(rows=most), secret)
+    _, unit, counts = np.unique(join_words(atoms.words)[kept], return_inverse=True, return_counts=True)
+    return kept, share_weights(most)[counts[unit]].astype(np.float64)
 
 
 def content_of(columns: Iterable[NDArray[Any]], rows: int, secret: bytes) -> NDArray[np.uint64]:

@@ -12,7 +12,7 @@ from typing import Any, Generic, NoReturn, TypeVar, cast
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from expost.core import InvalidRequest, Release, explain_arguments, share_parameters
+from expost.core import InvalidRequest, Measure, Release, explain_arguments, share_parameters
 from expost.core.question_cap import read_cap
 from expost.core.rational import probability
 from expost.data import Dataset
@@ -174,6 +174,12 @@ class OneOf(Generic[Model]):
         first, share = tried[0], probability(given_share, "validation_share")
         orders = [model._build_order(given.width, given.rows) for model in tried]
         aim = orders[0].build_target()
+        if aim.measure is Measure.R2:
+            raise InvalidRequest(
+                "Expected an rmse to choose among models trained by gradient descent: they are tested on rows held out",
+                got="r2",
+                do='Pass score=("rmse", ...), or models of expost.Regressor, which are tested on all rows',
+            )
         cap, delta = read_cap(self.max_epsilon), probability(self.delta, "delta")
         return TuningPlan(
             question=f"train one of {len(tried)} {type(first).__name__}",
@@ -197,6 +203,7 @@ class OneOf(Generic[Model]):
         if not tables and not all(isinstance(model, PrivateGradientModel) for model in models):
             raise InvalidRequest(
                 "Expected models of tables, or models trained by gradient descent",
+                got=_name_kinds(models),
                 do="Pass Classifier, Regressor, SGDClassifier or SGDRegressor",
             )
         left_out = [name for name in _LEFT_OUT if name in models[0].get_params()]
@@ -250,6 +257,10 @@ class OneOf(Generic[Model]):
                 "Expected fallback to be the number of a model", got=self.fallback, do="Pass 0 for the first one"
             )
         return number
+
+
+def _name_kinds(models: Sequence[Any]) -> str:
+    return ", ".join(dict.fromkeys(type(model).__name__ for model in models))
 
 
 @share_parameters(OneOf, OneOf.fit, raises=_RAISED)

@@ -24,6 +24,7 @@ from expost.service.owner_routes import OwnerApi
 from expost.service.page_frame import PageFrame, static_files
 from expost.service.page_routes import AnalystPages
 from expost.service.service_metrics import ServiceMetrics
+from expost.service.service_store import RequestState
 from expost.service.sign_in_pages import SignInPages
 
 __all__ = ["create_app"]
@@ -91,7 +92,11 @@ def _add_health(app: FastAPI, curator: Curator, metrics: ServiceMetrics) -> None
 
     @app.get("/metrics", include_in_schema=False)
     def show_metrics() -> Any:
-        return PlainTextResponse(metrics.text(), media_type="text/plain; version=0.0.4")
+        # How many questions run would tell how long they take, and what was spent is for the owner: neither is here.
+        waiting = curator.store.count_requests(RequestState.WAITING)
+        frozen = sum(curator.store.is_frozen(each.name) for each in curator.settings.datasets)
+        facts = {"datasets": len(curator.settings.datasets), "datasets_frozen": frozen, "questions_waiting": waiting}
+        return PlainTextResponse(metrics.text(facts), media_type="text/plain; version=0.0.4")
 
 
 def _add_error_forms(app: FastAPI) -> None:

@@ -146,7 +146,8 @@ def describe_routes(app: FastAPI) -> None:
 
 
 def _complete(operation: dict[str, Any], example: Any) -> None:
-    kind = {str: "text/csv", bytes: "application/octet-stream"}.get(type(example), "application/json")
+    kinds: dict[type, str] = {str: "text/csv", bytes: "application/octet-stream"}
+    kind = kinds.get(type(example), "application/json")
     shown = {} if isinstance(example, bytes) else {"example": example}
     schema = {"type": "object"} if kind == "application/json" else {"type": "string"}
     failure = {"$ref": "#/components/schemas/Failure"}

@@ -74,7 +74,7 @@ class PageFrame:
         found = store.find_page_session(request.cookies.get(COOKIE, ""), self._curator.now())
         waiting = 0
         if who is not None and who.role is Role.OWNER:
-            waiting = len(store.list_requests(state=RequestState.WAITING))
+            waiting = store.count_requests(RequestState.WAITING)
         common = {"who": who, "csrf": found[1] if found else "", "here": here, "waiting": waiting}
         common |= {"error": None, "made": None, "openid": self._curator.settings.openid is not None}
         return HTMLResponse(self._templates.get_template(name).render(common | facts), status)

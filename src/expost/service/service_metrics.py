@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from fastapi import Request, Response
 
@@ -30,8 +30,14 @@ class ServiceMetrics:
             self._counts[(method, path, response.status_code)] += 1
         return response
 
-    def text(self) -> str:
-        """Return the counts in the text format of Prometheus."""
+    def text(self, facts: Mapping[str, float] | None = None) -> str:
+        """Return the counts, and gauges of public facts, in the text format of Prometheus.
+
+        Parameters
+        ----------
+        facts : mapping, optional
+            Names and numbers of gauges, without the prefix.
+        """
         lines = [
             "# HELP expost_requests_total Requests by method, route and status.",
             "# TYPE expost_requests_total counter",
@@ -40,4 +46,7 @@ class ServiceMetrics:
             counts = sorted(self._counts.items())
         for (method, path, status), count in counts:
             lines.append(f'expost_requests_total{{method="{method}",route="{path}",status="{status}"}} {count}')
+        for name, value in (facts or {}).items():
+            lines += [f"# HELP expost_{name} {name.replace('_', ' ')}.", f"# TYPE expost_{name} gauge"]
+            lines.append(f"expost_{name} {value:g}")
         return "\n".join(lines) + "\n"

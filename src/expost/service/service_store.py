@@ -274,6 +274,12 @@ class ServiceStore:
         with self._reading() as connection:
             return [RequestRecord(**row) for row in connection.execute(wanted).mappings()]
 
+    def count_requests(self, state: str) -> int:
+        """Return how many requests are in a state."""
+        wanted = sql.select(sql.func.count()).select_from(_REQUESTS).where(_REQUESTS.c.state == state)
+        with self._reading() as connection:
+            return int(connection.execute(wanted).scalar_one())
+
     def change_request(
         self, request_id: str, *, only_if: str | None = None, only_by: str | None = None, **changes: Any
     ) -> bool:

@@ -494,7 +494,7 @@ class StatisticMethods(ABC):
         max_epsilon: Level = None,
         method: str = "exponential",
         bounds: Sequence[float] | None = None,
-        levels: int = 3,
+        levels: int | None = None,
     ) -> Release[Any]:
         """Release one quantile of a column, in all or in each group; with ``within`` it has an interval."""
         return self._answer_query(self._query_of("quantile", locals()))
@@ -512,7 +512,7 @@ class StatisticMethods(ABC):
         confidence: float = 0.95,
         max_epsilon: Level = None,
         bounds: Sequence[float] | None = None,
-        levels: int = 3,
+        levels: int | None = None,
     ) -> Release[Any]:
         """Release several quantiles of a column from one tree of counts. The groups are named by their probabilities."""
         return self._answer_query(self._query_of("quantiles", locals()))
@@ -531,7 +531,7 @@ class StatisticMethods(ABC):
         max_epsilon: Level = None,
         method: str = "exponential",
         bounds: Sequence[float] | None = None,
-        levels: int = 3,
+        levels: int | None = None,
     ) -> Release[Any]:
         """Release the median of a column, in all or in each group; with ``within`` it has an interval."""
         return self._answer_query(self._query_of("median", locals()))

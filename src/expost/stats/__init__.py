@@ -1,5 +1,8 @@
 """Statistics of a table: counts, sums, means, quantiles and their relatives."""
 
+import importlib
+from typing import Any
+
 from expost.stats.column_statistic import Mean, StandardDeviation, Sum, Variance
 from expost.stats.column_summary import Summary
 from expost.stats.correlation import Correlation
@@ -56,3 +59,9 @@ __all__ = [
     "Variance",
     "private_keys_in",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "hypothesis":  # its tests are loaded on first use
+        return importlib.import_module("expost.stats.hypothesis")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

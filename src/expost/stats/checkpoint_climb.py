@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.accuracy.interval import RATIO, parts_for_rates, relative_ladder, rung_level
+from expost.accuracy.interval import fine_rung, parts_for_rates, relative_ladder, rung_level
 from expost.core import HoldStages, Ladder, Measure, Step, Target
 from expost.noise import BitSource, DiscreteLaplacePath
 from expost.noise.release_path import AnswerPath, ReleasePath
@@ -26,19 +27,25 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Indices = NDArray[np.int64]
 
-_RESERVE = 0.05  # of the failure probability: for the intervals of cells that miss the target
-_FIRST_PARTS = (0.6, 0.25, 0.1)  # of a cell's failure probability: for the first checkpoints of a forecast
-_STRIDE = (
-    4  # rungs between checkpoints: smaller parts widen intervals, so closer ones would hardly be nearer to the target
-)
+_RESERVE = 0.02  # of the failure probability: for the intervals of cells that miss the target
+_FIRST_PARTS = (0.88, 0.06, 0.03)  # of a cell's failure probability: for the first checkpoints of a forecast
+# Rungs between checkpoints: smaller parts widen intervals, so closer checkpoints would hardly be nearer to the target.
+_FIRST_STRIDE, _STRIDE = 6, 3
 _PILOT_STRIDE = 3  # rungs between two readings of the pilot
 _PILOT_BLOCK = 16  # readings of the pilot that are computed together
 _PILOT_PART = Fraction(1, 4)  # of the cap, at most, for a pilot
-_PILOT_RATIO = 10  # a pilot is enough once a climb to this many times its level is expected to reach the target
-_DOUBT = 0.03  # how often a pilot's numbers may be farther off than a safe forecast supposes
+_LEAST_PILOT, _MOST_PILOT = (
+    1 / 40,
+    0.3,
+)  # of the level that is forecast: a pilot of that much is never, or always, enough
+_PILOT_WORTH = (
+    2.0  # a pilot that costs this many times the forecast's error, as parts of the level, is not worth improving
+)
+_WIDEST_ERROR = 0.7  # of a forecast, as a standard deviation of its logarithm; what misleads more is taken as this
+_MOST_MARGIN = 2.5  # standard deviations of a forecast that a first checkpoint lies above it
+_DOUBT = 0.03  # how often a pilot's numbers may be farther off than a hopeful forecast supposes
 _OPTIMISM = 3.0  # noise scales by which a coordinate may be larger than the pilot shows
-_STEPS_SHOWN = 24  # rungs below the last that a picture gets
-_SPARE = 1  # rungs by which the first checkpoint is above the pilot's forecast
+_STEPS_SHOWN = 10  # rungs below the last that a picture gets
 
 
 @dataclass(frozen=True)
@@ -73,28 +80,39 @@ class CheckpointClimb:
             pilot = DiscreteLaplacePath(release.sealed, ladder, bits=bits)
             price, release.pilot = rungs.release_pilot(pilot, stages)
         cap = self.cap - price
-        path = release.extend_path(relative_ladder(sensitivity, cap, above=paid), bits)
+        plan = _Checkpoints(np.zeros(cells), np.zeros(cells, bool), np.full(cells, rungs.level))
+        if release.pilot is not None:
+            plan = rungs.plan_checkpoints(release.pilot, relative_ladder(sensitivity, cap).rungs)
+        coarse = relative_ladder(sensitivity, cap, above=paid).rungs
+        path = release.extend_path(Ladder(_insert_rungs(coarse, plan.rungs(sensitivity), paid)), bits)
         # Where the cap is below a level that was given and paid for before, that rung is read once more. Do not reuse
         # the rung where a climb stopped as a checkpoint: it is correlated with the noise.
-        highest = cap if release.climbed else max(cap, paid)
         levels = path.ladder.rungs
-        allowed = [level for level in levels if level <= highest] or [levels[0]]
-        scales = np.array([float(sensitivity / level) for level in allowed])
-        start = np.full(cells, release.first_rung(len(allowed) - 1))
-        plan = _Checkpoints(start, np.zeros(cells, bool), np.full(cells, rungs.level))
-        if release.pilot is not None:
-            plan = rungs.plan_checkpoints(release.pilot, scales)
+        allowed = levels[: max(bisect_right(levels, cap if release.climbed else max(cap, paid)), 1)]
+        start = release.first_rung(len(allowed) - 1)
         gate = RungGate(stages, release.rung_costs(price))
-        return replace(rungs.climb_path(path, scales, plan, gate, release.read), pilot_cost=price, paid=paid)
+        found = rungs.climb_path(path, allowed, plan, start, gate, release.read)
+        return replace(found, pilot_cost=price, paid=paid)
 
     def forecast(self, exact: NDArray[Any], sensitivity: Fraction, cells: int) -> Fraction | None:
         """Return what a climb costs if no noise misleads it, for these integers; None if the cap is too low."""
         rungs = _Rungs(self, cells, sensitivity)
         pilot = _GuessedPath(exact, relative_ladder(sensitivity, self.cap * _PILOT_PART))
         price, shown = rungs.release_pilot(pilot, None)
-        levels = relative_ladder(sensitivity, self.cap - price).rungs
-        plan = rungs.plan_checkpoints(shown, np.array([float(sensitivity / level) for level in levels]))
-        return price + levels[int(plan.first.max())] if plan.forecast.all() else None
+        plan = rungs.plan_checkpoints(shown, relative_ladder(sensitivity, self.cap - price).rungs)
+        if not plan.forecast.all():
+            return None
+        return price + min(fine_rung(sensitivity, float(plan.first.max())), self.cap - price)
+
+
+def _insert_rungs(coarse: tuple[Fraction, ...], planned: Iterable[Fraction], paid: Fraction) -> tuple[Fraction, ...]:
+    """Return rungs in order with the planned ones that lie between them and above what was paid."""
+    rungs = list(coarse)
+    for rung in planned:
+        place = bisect_left(rungs, rung)
+        if paid < rung and place < len(rungs) and rungs[place] != rung:
+            rungs.insert(place, rung)
+    return tuple(rungs)
 
 
 class _GuessedPath(ReleasePath):
@@ -111,6 +129,21 @@ class _GuessedPath(ReleasePath):
         return np.broadcast_to(self._exact, (stop - start, self._size))
 
 
+@lru_cache(maxsize=64)
+def _sign_table(coordinates: int) -> Floats:
+    """Return up to eight orthogonal columns of signs, one row per coordinate (Sylvester's matrix).
+
+    >>> _sign_table(2).tolist()
+    [[1.0, 1.0], [1.0, -1.0]]
+    """
+    size = 1 << max(coordinates - 1, 0).bit_length()
+    # Rows far apart in the matrix, so that neighbouring coordinates of a long vector do not move in step.
+    columns = [(place * (1 if size <= 8 else 5 * size // 8 + 1)) % size for place in range(min(size, 8))]
+    return np.array(
+        [[(-1.0) ** (row & column).bit_count() for column in columns] for row in range(coordinates)]
+    ).reshape(coordinates, -1)
+
+
 def checkpoint_parts(*, first: tuple[float, ...] = ()) -> Iterator[float]:
     """Yield the parts of a cell's failure probability for its checkpoints; they add up to one.
 
@@ -122,14 +155,28 @@ def checkpoint_parts(*, first: tuple[float, ...] = ()) -> Iterator[float]:
 
 @dataclass(frozen=True)
 class _Checkpoints:
-    """The first checkpoint of each cell, whether the pilot has forecast it, and the failure probability of its checkpoints.
+    """The level of each cell's first checkpoint, whether the pilot has forecast it, and all its failure probability.
 
-    A first checkpoint beyond the ladder marks a cell to give up.
+    An infinite level marks a cell to give up.
     """
 
-    first: Indices
+    first: Floats
     forecast: Flags
     levels: Floats
+
+    def rungs(self, sensitivity: Fraction) -> set[Fraction]:
+        """Return the rungs of the first checkpoints that were forecast."""
+        return {fine_rung(sensitivity, level) for level in np.unique(self.first[self.forecast]).tolist()}
+
+    def place(self, allowed: tuple[Fraction, ...], start: int) -> Indices:
+        """Return the rung of each first checkpoint; it is beyond those allowed where a cell is given up.
+
+        A checkpoint that is forecast a little above the last rung allowed is at that rung.
+        """
+        listed = np.array([float(level) for level in allowed]) * (1 + 1e-9)
+        found = np.searchsorted(listed, self.first)
+        found = np.where(self.forecast, np.minimum(found, len(allowed) - 1), found)
+        return np.maximum(found, start)
 
 
 @dataclass(frozen=True)
@@ -146,8 +193,16 @@ class _Rungs:
         return float(self.climb.target.failure_probability) * (1 - _RESERVE) / self.cells
 
     def read_cells(self, noisy: NDArray[Any], scale: float, level: float) -> CellReading:
-        reading = self.climb.reader.read(noisy.reshape(self.cells, -1).T, scale, level)
-        return reading.balance_values() if self.climb.target.measure is Measure.RELATIVE_ERROR else reading
+        return self.read_columns(noisy.reshape(self.cells, -1).T, scale, level)
+
+    def read_columns(self, numbers: NDArray[Any], scale: float, level: float) -> CellReading:
+        """Return the reading of numbers that have one row per coordinate."""
+        reading = self.climb.reader.read(numbers, scale, level)
+        return reading.balance_values() if self.relative else reading
+
+    @property
+    def relative(self) -> bool:
+        return self.climb.target.measure is Measure.RELATIVE_ERROR
 
     def read_each(self, noisy: NDArray[Any], scale: float, levels: Floats) -> CellReading:
         """Return the reading of every cell at its own level. There are few different ones."""
@@ -162,20 +217,49 @@ class _Rungs:
         entries = reading.reaches_target(self.climb.target).reshape(self.cells, -1)
         return np.asarray(entries.all(axis=1))
 
-    def forecast_cells(self, noisy: NDArray[Any], scale: float) -> Flags:
+    def smooth_pilot(self, pilot: PilotRelease) -> NDArray[Any]:
+        """Return the numbers that the pilot makes plausible, one row per coordinate and one column per cell."""
+        return self.climb.reader.smooth(pilot.noisy.reshape(self.cells, -1).T, pilot.scale)
+
+    def forecast_cells(self, numbers: NDArray[Any], scale: float) -> Flags:
         """Return which cells would reach the target at this scale if these numbers were exact."""
-        return self.check_cells(self.read_cells(noisy, scale, _FIRST_PARTS[0] * self.level))
+        return self.check_cells(self.read_columns(numbers, scale, _FIRST_PARTS[0] * self.level))
 
-    def forecast_safely(self, pilot: PilotRelease, scale: float) -> Flags:
-        """Return which cells would probably reach the target at this scale, although the pilot is noisy.
+    def find_excess(self, numbers: NDArray[Any], scale: float, failure: float | None = None) -> Floats:
+        """Return by which factor the error at this scale would be above the target if these numbers were exact."""
+        reading = self.read_columns(numbers, scale, _FIRST_PARTS[0] * (failure or self.level))
+        errors = reading.largest_error(relative=self.relative) / float(self.climb.target.tolerance)
+        worst: Floats = np.maximum(errors.reshape(numbers.shape[1], -1).max(axis=1), 1e-9)
+        return worst
 
-        A relative error is compared with the end of the pilot's interval that is nearest to zero.
+    def find_spread(self, pilot: PilotRelease, scale: float) -> Floats:
+        """Return the standard deviation of the logarithm of each cell's forecast, which is the error of the pilot.
+
+        It is found by moving all numbers by a standard deviation of their noise, up or down by a table of signs.
         """
-        if self.climb.target.measure is not Measure.RELATIVE_ERROR:
-            return self.forecast_cells(pilot.noisy, scale)
-        rough = self.read_cells(pilot.noisy, pilot.scale, _DOUBT)
-        nearest = np.where(rough.low * rough.high > 0, np.minimum(np.abs(rough.low), np.abs(rough.high)), 0.0)
-        return self._compare_relative(pilot.noisy, scale, nearest)
+        numbers = pilot.noisy.reshape(self.cells, -1).T
+        signs = _sign_table(len(numbers))
+        shifts = math.ceil(math.sqrt(2) * pilot.scale) * np.concatenate([signs, -signs], axis=1)
+        moved = (numbers[:, None, :] + shifts[:, :, None]).reshape(len(numbers), -1)
+        excess = self.find_excess(self.climb.reader.smooth(moved, pilot.scale), scale).reshape(2, -1, self.cells)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            half = np.log(excess[0] / excess[1]) / 2
+        spread = np.sqrt((np.where(np.isfinite(half), half, _WIDEST_ERROR) ** 2).mean(axis=0))
+        return np.asarray(np.minimum(spread, _WIDEST_ERROR))
+
+    def says_enough(self, pilot: PilotRelease, level: float, most: float) -> Flags:
+        """Return the cells for which a larger pilot would cost more than it could save, and that ``most`` can serve."""
+        numbers, amount = self.smooth_pilot(pilot), float(self.sensitivity)
+        needs, reference = np.full(self.cells, np.inf), level / _MOST_PILOT
+        for _ in range(2):
+            needs = reference * self.find_excess(numbers, amount / reference)
+            needs = np.where(needs <= most, needs, np.inf)
+            served = needs[np.isfinite(needs)]
+            if not served.size or served.max() * _LEAST_PILOT > level:
+                return np.zeros(self.cells, bool)
+            reference = float(served.max())
+        wanted = np.minimum(_PILOT_WORTH * self.find_spread(pilot, amount / reference), _MOST_PILOT) * needs
+        return np.asarray(np.isfinite(needs) & (level >= np.maximum(wanted, _LEAST_PILOT * reference)))
 
     def forecast_hopefully(self, pilot: PilotRelease, scale: float) -> Flags:
         """Return which cells may reach the target at this scale: there may be more rows than the pilot shows.
@@ -183,15 +267,12 @@ class _Rungs:
         A relative error is compared with the end of the pilot's interval that is farthest from zero.
         """
         numbers = pilot.noisy.reshape(self.cells, -1).T
-        raised = self.climb.reader.add_rows(numbers, math.ceil(_OPTIMISM * pilot.scale)).T
-        if self.climb.target.measure is not Measure.RELATIVE_ERROR:
+        raised = self.climb.reader.add_rows(numbers, math.ceil(_OPTIMISM * pilot.scale))
+        if not self.relative:
             return self.forecast_cells(raised, scale)
         rough = self.read_cells(pilot.noisy, pilot.scale, _DOUBT / 10)
-        return self._compare_relative(raised, scale, np.maximum(np.abs(rough.low), np.abs(rough.high)))
-
-    def _compare_relative(self, noisy: NDArray[Any], scale: float, sizes: Floats) -> Flags:
-        """Return which cells have intervals of at most the target's share of these sizes."""
-        fine = self.read_cells(noisy, scale, _FIRST_PARTS[0] * self.level)
+        sizes = np.maximum(np.abs(rough.low), np.abs(rough.high))
+        fine = self.read_columns(raised, scale, _FIRST_PARTS[0] * self.level)
         enough = (fine.high - fine.low) / 2 <= float(self.climb.target.tolerance) * sizes
         return np.asarray(enough.reshape(self.cells, -1).all(axis=1))
 
@@ -214,11 +295,10 @@ class _Rungs:
                 start, block = rung, path.block(rung, min(rung + _PILOT_BLOCK * _PILOT_STRIDE, reserved, last + 1))
             noisy, own = block[rung - start], float(self.sensitivity / levels[rung])
             shown = levels[rung], PilotRelease(noisy, own)
-            afforded = max(own / _PILOT_RATIO, float(self.sensitivity / (self.climb.cap - levels[rung])))
             told = self.climb.reader.has_rows(noisy.reshape(self.cells, -1).T, own)
             if rung < min(clear, last) and not told.all():
                 continue  # this much noise could hide enough rows for any target, so the unseen cells are not out of reach
-            told &= self.forecast_safely(shown[1], afforded)
+            told &= self.says_enough(shown[1], float(levels[rung]), float(self.climb.cap - levels[rung]))
             if told.all() or (told | ~self.forecast_hopefully(shown[1], best)).all():
                 break
         return shown
@@ -233,32 +313,54 @@ class _Rungs:
             low, high = (middle, high) if hidden else (low, middle)
         return high
 
-    def plan_checkpoints(self, pilot: PilotRelease, scales: Floats) -> _Checkpoints:
+    def plan_checkpoints(self, pilot: PilotRelease, rungs: tuple[Fraction, ...]) -> _Checkpoints:
         """Choose the first checkpoint of each cell from what the pilot showed.
 
-        A cell that the pilot sees clearly begins a spare rung above its forecast. Any other one begins where it would reach
-        the target if its numbers were as much larger as the pilot's noise makes plausible, and is beyond the ladder if even
-        that is not enough.
+        A cell that the pilot sees clearly begins above its forecast, by a margin for the error of the pilot. Any other one
+        begins where it would reach the target if its numbers were as much larger as the pilot's noise makes plausible, and
+        is given up if even that is not enough.
         """
-        seen = self.climb.reader.has_rows(pilot.noisy.reshape(self.cells, -1).T, pilot.scale)
-        found = self._find_rungs(partial(self.forecast_cells, pilot.noisy), scales)
-        forecast = seen & (found < len(scales))
-        hopeful = found if forecast.all() else self._find_rungs(partial(self.forecast_hopefully, pilot), scales)
-        levels = np.full(self.cells, self.level)
-        if forecast.any() and self.cells > 1:
+        levels = np.array([float(rung) for rung in rungs])
+        scales = float(self.sensitivity) / levels
+        numbers = self.smooth_pilot(pilot)
+        found = self._find_rungs(partial(self.forecast_cells, numbers), scales)
+        forecast = self.climb.reader.has_rows(pilot.noisy.reshape(self.cells, -1).T, pilot.scale)
+        forecast &= found < len(scales)
+        first, failures = np.full(self.cells, np.inf), np.full(self.cells, self.level)
+        if not forecast.all():
+            hopeful = self._find_rungs(partial(self.forecast_hopefully, pilot), scales)
+            first[hopeful < len(scales)] = levels[hopeful[hopeful < len(scales)]]
+        if not forecast.any():
+            return _Checkpoints(first, forecast, failures)
+        needs = np.zeros(self.cells)
+        for rung in np.unique(found[forecast]).tolist():
+            # Between two rungs errors are proportional to the noise.
+            excess = np.minimum(self.find_excess(numbers, float(scales[rung])), 1.0)
+            needs = np.where(found == rung, np.maximum(levels[rung] * excess, levels[max(rung - 1, 0)]), needs)
+        if self.cells > 1:
             # The bill is the highest rung, so cells that are forecast to need it get most of the failure probability. Given
             # the pilot, whose noise is independent of the path's, these are constants. A cell without a forecast counts
             # as one that needs the most.
-            needs = np.where(forecast, 1 / scales[np.minimum(found, len(scales) - 1)], 0.0)
-            levels = (
-                self.cells
-                * self.level
-                * parts_for_rates(np.where(forecast, needs, needs.max()), self.cells * self.level).parts
-            )
-            # Radii are about proportional to log(2 / level), and a rung is a factor of RATIO.
-            wider = np.log(2 / (_FIRST_PARTS[0] * levels)) / math.log(2 / (_FIRST_PARTS[0] * self.level))
-            found = np.maximum(found + np.ceil(np.log(wider) / math.log(RATIO)).astype(np.int64), 0)
-        return _Checkpoints(np.where(forecast, np.minimum(found + _SPARE, len(scales) - 1), hopeful), forecast, levels)
+            together = self.cells * self.level
+            failures = together * parts_for_rates(np.where(forecast, needs, needs.max()), together).parts
+            needs = self.correct_needs(numbers, needs, failures)
+        spread = self.find_spread(pilot, float(self.sensitivity) / float(needs[forecast].max()))
+        # The margin that costs least on average if a missed first checkpoint costs another three quarters.
+        margin = np.sqrt(2 * np.log(np.maximum(0.3 / np.maximum(spread, 1e-3), 1.0)))
+        raised = self.climb.reader.widening * needs * np.exp(np.minimum(margin, _MOST_MARGIN) * spread)
+        return _Checkpoints(np.where(forecast, raised, first), forecast, failures)
+
+    def correct_needs(self, numbers: NDArray[Any], needs: Floats, failures: Floats) -> Floats:
+        """Return the levels that cells need at unequal failure probabilities, from those that they need at equal ones."""
+        # Radii are about proportional to log(2 / level); at these scales the difference is read off the intervals.
+        near = needs * np.log(2 / (_FIRST_PARTS[0] * failures)) / math.log(2 / (_FIRST_PARTS[0] * self.level))
+        for failure in np.unique(failures).tolist():
+            cells = (failures == failure) & (near > 0)
+            if cells.any():
+                reference = float(near[cells].max())
+                excess = self.find_excess(numbers, float(self.sensitivity) / reference, failure)
+                near = np.where(cells & np.isfinite(excess), reference * excess, near)
+        return near
 
     def _find_rungs(self, forecast: Callable[[float], Flags], scales: Floats) -> Indices:
         """Find by bisection the first rung of each cell whose noise is forecast to be small enough.
@@ -276,13 +378,20 @@ class _Rungs:
         return high
 
     def climb_path(
-        self, path: AnswerPath, scales: Floats, plan: _Checkpoints, gate: RungGate, read: int
+        self,
+        path: AnswerPath,
+        allowed: tuple[Fraction, ...],
+        plan: _Checkpoints,
+        start: int,
+        gate: RungGate,
+        read: int,
     ) -> ClimbResult:
-        """Read each cell at its checkpoints until its interval is narrow enough or the ladder ends."""
-        last = len(scales) - 1
+        """Read each cell at its checkpoints, from ``start`` on, until its interval is narrow enough or the ladder ends."""
+        scales, last = np.array([float(self.sensitivity / level) for level in allowed]), len(allowed) - 1
+        first = plan.place(allowed, start)
         # Skip cells whose forecast exceeds the cap. If all do, use the top rung.
-        tried = plan.first <= last if (plan.first <= last).any() else np.ones(self.cells, bool)
-        rung = np.where(tried, np.minimum(plan.first, last), 0)
+        tried = first <= last if (first <= last).any() else np.ones(self.cells, bool)
+        rung, stride = np.where(tried, np.minimum(first, last), 0), _FIRST_STRIDE
         met, waiting = np.zeros(self.cells, bool), tried.copy()
         best: CellReading | None = None
         parts = {True: checkpoint_parts(first=_FIRST_PARTS), False: checkpoint_parts()}
@@ -300,7 +409,7 @@ class _Rungs:
                 best, met = reading.choose_cells(reached, best or reading), met | reached
             left = {forecast: left[forecast] - part[forecast] for forecast in left}
             waiting &= ~met & (rung < last)
-            rung = np.minimum(np.where(waiting, rung + _STRIDE, rung), last)
+            rung, stride = np.minimum(np.where(waiting, rung + stride, rung), last), _STRIDE
         top = int(rung.max())
         best_known = max(top, read)
         # The rung of a cell that missed may depend on its own noise, so its interval pays for all rungs.

@@ -175,6 +175,8 @@ class BinnedCount(Count):
             return Bins.of(expression, self.edges)
         if self.bins is None and self.bounds is None and dataset.is_categorical(expression):
             return dataset.axis(self.column)
+        if dataset.is_time(expression):
+            raise InvalidRequest("Expected bins of a column of numbers", got=repr(expression), do='Pass every="month"')
         clamp = dataset.clamp(expression, self.bounds)
         return Bins.of(expression, np.linspace(float(clamp.low), float(clamp.high), (self.bins or BINS) + 1).tolist())
 

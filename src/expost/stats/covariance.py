@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from expost.accuracy.interval import parts_for_rates
 from expost.accuracy.weighted_noise import laplace_sum_radius
 from expost.core import InvalidRequest, Receipt, Release
 from expost.data import Clamp, Dataset
@@ -29,6 +30,7 @@ Floats = NDArray[np.float64]
 Interval = tuple[Floats, Floats]
 
 _MEAN_PART = 0.1  # of the level: for the errors of the means, which count multiplied
+_NOMINAL, _NOMINAL_LEVEL = 1_000_000, 0.05  # rows and level at which intervals of entries are compared beforehand
 _REFINEMENTS = 3  # of an interval whose radius depends on the exact answer: each one uses the interval before
 
 
@@ -39,9 +41,25 @@ class CovarianceReader(ClimbedReader):
     With every coordinate's noise within one radius, which fails with at most the level, each mean of shares and of
     products errs by a known multiple of the radius over the noisy total (docs/proofs/shares.md). Rounding to steps
     moves an entry by at most the product of a range and a step, which is added.
+
+    The level is split evenly between the entries, or, if ``uneven``, in favour of those with the widest intervals at equal
+    levels. Only public facts decide: the bounds of the columns.
     """
 
     form: MomentForm
+    uneven: bool = False
+
+    @cached_property
+    def parts(self) -> Floats:
+        """Return each entry's part of the level."""
+        count = len(self.form.clamps) * (len(self.form.clamps) + 1) // 2
+        parts = np.full(count, 1 / count)
+        if self.uneven:
+            equal = replace(self, uneven=False)
+            rows = equal.add_rows(np.zeros((self.form.size, 1)), _NOMINAL * self.form.row_size)
+            reading = equal.read(rows, float(self.form.row_size), _NOMINAL_LEVEL)
+            parts = parts_for_rates(reading.largest_error(relative=False), _NOMINAL_LEVEL).parts
+        return parts
 
     def has_rows(self, noisy: NDArray[Any], scale: float) -> NDArray[np.bool_]:
         columns = len(self.form.clamps)
@@ -81,7 +99,9 @@ class CovarianceReader(ClimbedReader):
         covariance, low, high = np.clip(raw, least, 1.0), np.empty_like(raw), np.empty_like(raw)
         for place, pair in enumerate(zip(i.tolist(), j.tolist(), strict=True)):
             beyond = errors[pair[0]] * errors[pair[1]]
-            radius = noise.find_radius(pair, moments.ends, raw[place], beyond, (1 - _MEAN_PART) * level / len(i))
+            radius = noise.find_radius(
+                pair, moments.ends, raw[place], beyond, (1 - _MEAN_PART) * level * self.parts[place]
+            )
             # The noisy variance is below the ratio at the exact mean; a covariance may be on either side of it.
             low[place] = raw[place] - radius - (beyond if pair[0] != pair[1] else 0.0)
             high[place] = raw[place] + radius + beyond
@@ -263,7 +283,9 @@ class Covariance(GradualQuery):
 
     def design(self, dataset: Dataset) -> Design:
         form, measured = fit_moments(dataset, self.columns, self.bounds)
-        return self.fit_design(dataset, form, CovarianceReader(form), measured=measured)
+        return self.fit_design(
+            dataset, form, CovarianceReader(form, uneven=not self.accuracy.relative), measured=measured
+        )
 
     def _shape_release(self, design: Design, result: ClimbResult, receipt: Receipt) -> Release[Any]:
         """Put the entries into a matrix, or into one row per group and pair of columns."""

@@ -98,7 +98,7 @@ def describe_guess(plan: Any, expect: object) -> str:
     form = plan.design.form if isinstance(plan, GradualPlan) and plan.climbs else None
     if isinstance(expect, Mapping) or not isinstance(form, ShareForm | CentredForm | SquareForm):
         return ""
-    return f'supposing {float(expect):.10g} rows, of the middle of the bounds; pass expect={{"rows": ..., "mean": ..., "std": ...}}'
+    return f'supposing {finite(expect, "expect"):.10g} rows, of the middle of the bounds; pass expect={{"rows": ..., "mean": ..., "std": ...}}'
 
 
 def _read_cells(expect: object, design: Design) -> list[ExpectedCell]:

@@ -49,6 +49,10 @@ _METHODS: dict[str, type[ExponentialQuantile] | type[SmoothQuantile]] = {
     "exponential": ExponentialQuantile,
     "smooth": SmoothQuantile,
 }
+_KNOT_SCALES = 8.0  # noise scales, times the root of the levels, between two edges that a smooth forecast tells apart
+_WIDENING = 1.5  # noise at many edges widens an interval by about a half; a measured mean, which promises nothing
+_LEVELS, _USUAL_LEVELS = (1, 2, 3, 4), 3
+
 _EVEN = (
     4  # from this epsilon on, per row of a unit, the two methods are within a third of each other on spread-out rows
 )
@@ -66,6 +70,26 @@ class QuantileReader(ClimbedReader):
     form: TreeForm
     clamp: Clamp
     probabilities: tuple[Fraction, ...]
+    widening = _WIDENING
+
+    def smooth(self, noisy: NDArray[Any], scale: float) -> NDArray[Any]:
+        """Return nodes of a table whose rows lie evenly between knots: edges that the noise can tell apart."""
+        before = self.form.prefixes(noisy.astype(np.float64))
+        rising = np.maximum.accumulate(before, axis=0)
+        falling = np.minimum.accumulate(before[::-1], axis=0)[::-1]
+        before = np.maximum((rising + falling) / 2, 0.0)
+        apart = _KNOT_SCALES * scale * math.sqrt(self.form.levels)
+        edges, leaves = np.arange(len(before)), np.empty((self.form.leaves, before.shape[1]))
+        for cell, line in enumerate(before.T):
+            knots = [0]
+            while (following := int(np.searchsorted(line, line[knots[-1]] + apart))) < len(line) - 1:
+                knots.append(max(following, knots[-1] + 1))
+            knots = sorted({*knots, len(line) - 1})
+            leaves[:, cell] = np.diff(np.interp(edges, knots, line[knots]))
+        nodes = [
+            leaves.reshape(BRANCHES**level, -1, leaves.shape[1]).sum(axis=1) for level in range(1, self.form.levels + 1)
+        ]
+        return np.concatenate(nodes)
 
     def has_rows(self, noisy: NDArray[Any], scale: float) -> NDArray[np.bool_]:
         return np.asarray(noisy[:BRANCHES].sum(axis=0) > CLEAR_OF_NOISE * scale)
@@ -127,17 +151,18 @@ class TreeQuery(GradualQuery):
         The numeric column.
     bounds : (float, float), optional
         The limits to which values are clipped, in the column's units. Default: those declared for the column.
-    levels : int, default 3
-        The levels of the tree, 1 to 4: 8 ** levels leaves. More levels give finer answers and cost more.
+    levels : int, optional
+        The levels of the tree, 1 to 4: 8 ** levels leaves. More levels give finer answers and cost more. Default: the
+        fewest whose leaves are at most as wide as an absolute error, else 3.
     """
 
     column: Column
     bounds: Sequence[float] | None = field(default=None, kw_only=True)
-    levels: int = field(default=3, kw_only=True)
+    levels: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.levels, int) or self.levels not in (1, 2, 3, 4):
+        if self.levels is not None and (not isinstance(self.levels, int) or self.levels not in _LEVELS):
             raise InvalidRequest("Expected 1 to 4 levels", got=self.levels, do="Pass levels=3")
 
     def _tree_probabilities(self) -> tuple[Fraction, ...]:
@@ -145,7 +170,24 @@ class TreeQuery(GradualQuery):
         raise NotImplementedError
 
     def design(self, dataset: Dataset) -> Design:
-        expression, form = dataset.expression(self.column), TreeForm(self.levels)
+        levels = self.levels
+        if levels is None:
+            asked, levels = self.accuracy, _USUAL_LEVELS
+            if asked.target is not None and not asked.relative:
+                clamp = dataset.clamp(dataset.expression(self.column), self.bounds)
+                width = clamp.high - clamp.low
+                enough = (each for each in _LEVELS if width / BRANCHES**each <= asked.target.tolerance)
+                levels = next(enough, _LEVELS[-1])
+        return self._design_tree(dataset, levels)
+
+    def _alternative_designs(self, dataset: Dataset) -> list[Design]:
+        """Return the other trees: a finer one that was released may show the answer."""
+        own = self.design(dataset)
+        return [other for levels in _LEVELS if (other := self._design_tree(dataset, levels)).leaves != own.leaves]
+
+    def _design_tree(self, dataset: Dataset, levels: int) -> Design:
+        """Return the design of a tree."""
+        expression, form = dataset.expression(self.column), TreeForm(levels)
         clamp = dataset.clamp(expression, self.bounds)
         leaves = Bins.of(expression, leaf_edges(clamp, form).tolist(), clamped=True)
         reader = QuantileReader(form, clamp, self._tree_probabilities())
@@ -196,8 +238,8 @@ class Quantiles(TreeQuery):
     def _tree_probabilities(self) -> tuple[Fraction, ...]:
         return tuple(self.probabilities)  # type: ignore[arg-type]
 
-    def design(self, dataset: Dataset) -> Design:
-        design = super().design(dataset)
+    def _design_tree(self, dataset: Dataset, levels: int) -> Design:
+        design = super()._design_tree(dataset, levels)
         return replace(design, terms={**design.terms, "leaves": design.leaves})
 
     def _shape_release(self, design: Design, result: ClimbResult, receipt: Receipt) -> Release[Any]:

@@ -33,7 +33,7 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 
-CLEAR_OF_NOISE = 20.0
+CLEAR_OF_NOISE = 8.0
 """A number of rows above this many noise scales is large compared with the sum of a few noises."""
 
 _MEAN_PART = 0.1  # of a variance's level: for the error of the mean, which counts squared
@@ -123,6 +123,15 @@ class Reader(Protocol):
         """
         ...
 
+    @property
+    def widening(self) -> float:
+        """Return by which factor noise widens an interval, beyond that of exact numbers at the same scale."""
+        ...
+
+    def smooth(self, noisy: NDArray[Any], scale: float) -> NDArray[Any]:
+        """Return the numbers that noisy ones make plausible, for a forecast at a finer scale."""
+        ...
+
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> CellReading:
         """Return values and intervals; ``noisy`` has one row per coordinate and one column per cell.
 
@@ -142,6 +151,11 @@ class ClimbedReader:
     signed = True
     unit = Fraction(1)
     slack = Fraction(0)
+    widening = 1.0
+
+    def smooth(self, noisy: NDArray[Any], scale: float) -> NDArray[Any]:
+        """Return the noisy numbers: a few of them show no more than they say."""
+        return noisy
 
     def has_rows(self, noisy: NDArray[Any], scale: float) -> NDArray[np.bool_]:
         """Return whether the noisy number of rows is well above the noise."""
@@ -185,6 +199,11 @@ class TotalReader:
     most: float = np.inf
     slack: Fraction = Fraction(0)
     linear = True
+    widening = 1.0
+
+    def smooth(self, noisy: NDArray[Any], scale: float) -> NDArray[Any]:
+        """Return the noisy total."""
+        return noisy
 
     @property
     def signed(self) -> bool:

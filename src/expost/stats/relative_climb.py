@@ -14,6 +14,7 @@ from expost.accuracy.interval import (
     HIGHEST_LEVEL,
     PILOT_SHARE,
     RelativeRule,
+    count_rungs,
     failure_parts,
     is_tiny,
     least_rate,
@@ -34,8 +35,11 @@ __all__ = ["RelativeClimb", "StoppingTable"]
 Floats = NDArray[np.float64]
 
 _RESERVE = Fraction(1, 20)  # of the failure probability: for the intervals of cells that miss the target
-_LEAST_RESERVED, _MOST_RESERVED = Fraction(1, 128), Fraction(1, 4)  # of the share, for the rounding to the grid
-_LOWER_END = 3.0  # noise scales by which a group may be smaller than the pilot shows
+# Of the share, what is kept for the rounding to the grid: a part for each range of levels. The ranges do not depend on
+# the cap. The first one reaches an epsilon of 1 and gets most of the failure probability.
+_RESERVED = tuple(Fraction(1 << place, 128) for place in range(6))
+_FIRST_REACH, _FIRST_FAILURE = 2, Fraction(9, 10)
+_LOWER_END = 1.0  # noise scales by which a group may be smaller than the pilot shows
 _WIDE_SHARE = Fraction(1, 2)  # shares above it are compared with it where groups are tiny
 _HOPELESS = 4.6  # noise scales: a cell out of reach by this much is given up (wrongly in 1 %, no promise depends on it)
 
@@ -50,6 +54,8 @@ class RelativeClimb:
 
     ``slack`` is how far the integers can be from the answers, by rounding. A small part of the share is kept for it:
     the integers are climbed to a little less than the share, and what was met is checked with intervals that much wider.
+    The less noise there is, the smaller are the answers that are accepted, and the larger is that part. So the ladder is
+    divided into ranges of levels with a rule each, which share the failure probability.
 
     Answers that are not ``signed`` cannot be negative: no negative noisy answer is accepted or released.
     """
@@ -73,7 +79,7 @@ class RelativeClimb:
 
         Nothing is read above what ``stages`` has reserved; where no more can be, the climb ends.
         """
-        found = self._spare_rounding(sensitivity)._climb_cells(release, sensitivity, cells, bits, stages)
+        found = self._climb_cells(release, sensitivity, cells, bits, stages)
         if not self.slack:
             return found
         reached = found.reading.largest_error(relative=True) <= float(self.share) * (1 + 1e-12)
@@ -81,28 +87,41 @@ class RelativeClimb:
 
     def forecast(self, sizes: Floats, sensitivity: Fraction) -> Fraction | None:
         """Return what a climb of answers of these sizes costs if no noise misleads it; None if the cap is too low."""
-        climb, cap, pilot = self._spare_rounding(sensitivity), self.cap, Fraction(0)
-        failure, levels = climb.certified_failure, [climb.certified_failure]
+        cap, pilot = self.cap, Fraction(0)
+        failure, levels = self.certified_failure, [self.certified_failure]
         if len(sizes) > 1:
             most, cap = split_cap(self.cap)
-            rate = predicted_rate(sizes, float(climb.share), float(failure))
+            rate = predicted_rate(sizes, float(self.share), float(failure))
             ladder = relative_ladder(sensitivity, most)
             pilot = ladder[min(ladder.first_at_least(Fraction(rate) * PILOT_SHARE * sensitivity), len(ladder) - 1)]
             lower = np.maximum(sizes - _LOWER_END * float(sensitivity / pilot), 0.0)
-            parts = failure_parts(lower, float(climb.share), float(failure))
+            parts = failure_parts(lower, float(self.share), float(failure), float(sensitivity / pilot))
             levels = [parts.level(cell, failure) for cell in range(len(sizes))]
         ladder = relative_ladder(sensitivity, min(cap, Fraction(HIGHEST_LEVEL)))
-        rules = [relative_rule(climb.share, level, signed=self.signed) for level in levels]
-        accepted = sizes >= StoppingTable.of(rules, ladder, sensitivity).least
+        ranges = self._list_ranges(self.share, levels, sensitivity)
+        accepted = sizes >= StoppingTable.of(ranges, ladder, sensitivity).least
         return pilot + ladder[int(accepted.argmax(axis=0).max())] if accepted.any(axis=0).all() else None
 
-    def _spare_rounding(self, sensitivity: Fraction) -> RelativeClimb:
-        """Return the climb to a little less than the share, which leaves room for the rounding of the integers."""
+    def _list_ranges(self, share: Fraction, levels: list[Fraction], sensitivity: Fraction) -> list[RuleRange]:
+        """Return the rules of all cells for each range of levels; there is one range if the integers are the answers."""
         if not self.slack:
-            return self
-        # What is accepted at a rung is at least a noise scale over the share, and the scale is least at the cap.
-        part = Fraction(5, 4) * self.slack / self.unit * self.cap / sensitivity
-        return replace(self, share=_three_digits(self.share * (1 - min(max(part, _LEAST_RESERVED), _MOST_RESERVED))))
+            return [RuleRange(math.inf, [relative_rule(share, level, signed=self.signed) for level in levels])]
+        # What is accepted at a level is at least a noise scale over the share: the slack is at most this part of it.
+        widest = float(sensitivity * self.unit / (Fraction(5, 4) * self.slack))
+        kept = [each for each in _RESERVED if float(each) * widest >= _FIRST_REACH] or [_RESERVED[-1]]
+        less = _three_digits(share * (1 - kept[0]))
+        parts = [_three_digits(level * _FIRST_FAILURE) for level in levels]
+        reach = [float(reserved) * widest for reserved in kept[:-1]] + [math.inf]
+        ranges = [RuleRange(reach[0], [relative_rule(less, part, signed=self.signed) for part in parts])]
+        for reserved, low, high in zip(kept[1:], reach[:-1], reach[1:], strict=True):
+            # Few answers are so small that they climb there: a union over the rungs of the range needs no calibration.
+            rungs = count_rungs(low, min(high, HIGHEST_LEVEL)) if low < HIGHEST_LEVEL else 1
+            each = float((1 - _FIRST_FAILURE) / (len(kept) - 1) / (rungs + 1))
+            width = float(share * (1 - reserved))
+            ranges.append(
+                RuleRange(high, [RelativeRule(width, float(level) * each, signed=self.signed) for level in levels])
+            )
+        return ranges
 
     def _climb_cells(
         self,
@@ -121,9 +140,9 @@ class RelativeClimb:
                 pilot_cost, share, release.failure_parts = self._release_pilot(release.sealed, cells, most, cap, bits)
         path = release.extend_path(relative_ladder(sensitivity, cap, above=paid), bits)
         levels = self.scale_parts(release.failure_parts)
-        rules = [relative_rule(share, level, signed=self.signed) for level in levels]
-        table = StoppingTable.of(rules, path.ladder, sensitivity)
-        rungs = self.rungs_to_check(release, path.ladder, sensitivity, cap, rules[0])
+        ranges = self._list_ranges(share, levels, sensitivity)
+        table = StoppingTable.of(ranges, path.ladder, sensitivity)
+        rungs = self.rungs_to_check(release, path.ladder, sensitivity, cap, ranges[0].rules[0])
         gate = RungGate(stages, release.rung_costs(pilot_cost))
         stop, open_cells = rungs.start, True
         while open_cells and stop < rungs.stop and gate.open(stop) > stop:
@@ -136,7 +155,7 @@ class RelativeClimb:
         top = int(decided.max())
         rung = np.where(met, decided, max(top, release.read))
         noisy = values[rung, np.arange(cells)]
-        met_ends = self._read_met(noisy, table.radii[rung, np.arange(cells)], rules)
+        met_ends = self._read_met(noisy, table.radii[rung, np.arange(cells)], table.shares[rung])
         missed_ends = self._read_missed(noisy, table.rates[rung], path.ladder[max(top, release.read)])
         reading = CellReading(*(np.where(met, a, b) for a, b in zip(met_ends, missed_ends, strict=True)))
         steps: tuple[Step, ...] = ()
@@ -157,7 +176,7 @@ class RelativeClimb:
         ladder = relative_ladder(sensitivity, min(cap, Fraction(HIGHEST_LEVEL)))
         shares, level = (self.share, _WIDE_SHARE), self.certified_failure
         rules = [relative_rule(share, level, signed=self.signed) for share in shares]
-        table = StoppingTable.of(rules, ladder, sensitivity)
+        table = StoppingTable.of([RuleRange(math.inf, rules)], ladder, sensitivity)
         own, stricter = (np.append(table.least[:, column] <= least, True).argmax() for column in (0, 1))
         return _WIDE_SHARE if stricter < own else self.share
 
@@ -213,16 +232,19 @@ class RelativeClimb:
                 # costs most, so parts are sized by the lower end.
                 lower = np.maximum(guess - _LOWER_END * scale, 0.0)
                 chosen = self._choose_share(float(lower.min()), sensitivity, cap)
-                parts = failure_parts(lower, float(chosen), failure)
+                parts = failure_parts(lower, float(chosen), failure, scale)
                 return level, chosen, tuple(parts.level(cell, self.certified_failure) for cell in range(cells))
         raise AssertionError("a ladder has a last rung")
 
-    def _read_met(self, noisy: NDArray[Any], radii: NDArray[np.int64], rules: list[RelativeRule]) -> tuple[Floats, ...]:
-        """Return value, low and high of cells that reached the target."""
-        rule = rules[0]  # the released value depends on the share alone
-        size = rule.value(np.abs(noisy), radii).astype(np.float64)
-        sign, share, unit = np.where(noisy < 0, -1.0, 1.0), rule.share, float(self.unit)
-        ends = np.ceil(size / (1 + share) - 1e-9), np.floor(size / (1 - share) + 1e-9)
+    def _read_met(self, noisy: NDArray[Any], radii: NDArray[np.int64], shares: Floats) -> tuple[Floats, ...]:
+        """Return value, low and high of cells that reached the target, each with the share that its rung allows."""
+        size = np.zeros(len(noisy))
+        for share in np.unique(shares).tolist():
+            rule = RelativeRule(share, 0.5)  # the released value depends on the share alone
+            cells = shares == share
+            size[cells] = rule.value(np.abs(noisy[cells]), radii[cells]).astype(np.float64)
+        sign, unit = np.where(noisy < 0, -1.0, 1.0), float(self.unit)
+        ends = np.ceil(size / (1 + shares) - 1e-9), np.floor(size / (1 - shares) + 1e-9)
         low, high = np.minimum(sign * ends[0], sign * ends[1]), np.maximum(sign * ends[0], sign * ends[1])
         slack = float(self.slack)
         return sign * size * unit, low * unit - slack, high * unit + slack
@@ -239,23 +261,40 @@ class RelativeClimb:
 
 
 @dataclass(frozen=True)
-class StoppingTable:
-    """Radii and least accepted sizes, one row per rung and one column per cell."""
+class RuleRange:
+    """The rules of all cells up to a level."""
 
+    limit: float
     rules: list[RelativeRule]
+
+
+@dataclass(frozen=True)
+class StoppingTable:
+    """Radii and least accepted sizes, one row per rung and one column per cell, and the share that each rung allows."""
+
     ladder: Ladder
     rates: Floats
     radii: NDArray[np.int64]
     least: NDArray[np.int64]
+    shares: Floats
+    signed: bool
 
     @classmethod
-    def of(cls, rules: list[RelativeRule], ladder: Ladder, sensitivity: Fraction) -> StoppingTable:
-        """Tabulate the rules of all cells over a ladder."""
+    def of(cls, ranges: list[RuleRange], ladder: Ladder, sensitivity: Fraction) -> StoppingTable:
+        """Tabulate the rules of all cells over a ladder; each rung has those of the first range that reaches it."""
         rates = np.array([float(level / sensitivity) for level in ladder])
-        distinct = {rule: rule.radii(rates) for rule in rules}
-        radii = np.stack([distinct[rule] for rule in rules], axis=1)
-        least = {rule: rule.least(radius) for rule, radius in distinct.items()}
-        return cls(rules, ladder, rates, radii, np.stack([least[rule] for rule in rules], axis=1))
+        limits = np.array([each.limit for each in ranges]) / float(sensitivity) * (1 + 1e-12)
+        place = np.searchsorted(limits, rates)
+        radii = np.empty((len(rates), len(ranges[0].rules)), np.int64)
+        least, shares = np.empty_like(radii), np.empty(len(rates))
+        for number in np.unique(place).tolist():
+            rules, rungs = ranges[number].rules, place == number
+            distinct = {rule: rule.radii(rates[rungs]) for rule in rules}
+            sizes = {rule: rule.least(radius) for rule, radius in distinct.items()}
+            radii[rungs] = np.stack([distinct[rule] for rule in rules], axis=1)
+            least[rungs] = np.stack([sizes[rule] for rule in rules], axis=1)
+            shares[rungs] = rules[0].share
+        return cls(ladder, rates, radii, least, shares, ranges[0].rules[0].signed)
 
     def stops(self, values: NDArray[Any], rungs: range, stop: int) -> tuple[NDArray[np.bool_], NDArray[np.int64], bool]:
         """Return which cells are met, the rung at which each was decided, and whether any is still open.
@@ -263,7 +302,8 @@ class StoppingTable:
         All rungs up to the highest of these are paid for. ``values`` has one row per rung from the first one on, up to
         ``stop``, and one column per cell. ``rungs`` are all that may be checked.
         """
-        sizes = self.rules[0].sizes(values[rungs.start : stop])
+        shown = values[rungs.start : stop]
+        sizes = np.abs(shown) if self.signed else shown
         accepted = sizes >= self.least[rungs.start : stop]
         scales = np.ceil(_HOPELESS / self.rates[rungs.start : stop])
         hopeless = np.maximum(sizes, 0) + scales[:, None] < self.least[rungs.stop - 1]

@@ -211,6 +211,7 @@ class ModuleLearner:
         self._single, self._chunk = False, _CHUNK
         self._sensitivity: Sensitivity | None = None
         self._height, self._tally = 0, WatchTally(0, 0)
+        self._measured = np.zeros(0, np.intp)
 
     @property
     def size(self) -> int:
@@ -239,7 +240,7 @@ class ModuleLearner:
 
     def measure(self, index: Index) -> Sealed:
         assert self._sensitivity is not None
-        chosen = self._training[index]
+        chosen = self._measured = self._training[index]
         self._tally = WatchTally(self._height, self.watchable[0])
         stretch = _find_stretch(len(chosen)) if self._single else None
         weights = None
@@ -293,6 +294,12 @@ class ModuleLearner:
 
     def read_watch(self) -> Sealed:
         return self._tally.sealed()
+
+    def read_average_watch(self) -> Sealed:
+        right = self._find_right(self._table.rows, self._measured) * 2.0 - 1
+        tally = WatchTally(self._height, self.watchable[0])
+        tally.add(np.stack([right, np.zeros_like(right)]))
+        return tally.sealed()
 
     def take_step(self, noisy: NDArray[Any]) -> None:
         self._mean.copy_(torch.from_numpy(noisy)).mul_(self._scale)

@@ -62,5 +62,6 @@ def _least_score(plan: TrainingPlan, rule: ScoreRule, rows: float) -> float:
     assert plan.target is not None
     ladder = Ladder(plan.prices.epsilons)
     # Opened for its public margins; it is never asked anything.
-    test = ValidationTest(rule, ladder, failure_probability=plan.target.failure_probability, bits=SeededBits(0))
+    failure, open_ended = plan.target.failure_probability, plan.open_ended
+    test = ValidationTest(rule, ladder, failure_probability=failure, open_ended=open_ended, bits=SeededBits(0))
     return (rule.pass_mark + test.margin_at(len(ladder) - 1) / max(rows, 1.0)) / rule.span

@@ -26,6 +26,7 @@ from expost.core import (
 from expost.core.argument import check_unmasked
 from expost.core.rational import rational
 from expost.models.descent.gradient_model import PrivateGradientModel
+from expost.models.descent.open_ladder import usual_price
 from expost.models.descent.stopping_test import PublicTest, ScoreRule
 from expost.models.descent.training_order import TrainingOrder
 from expost.models.descent.training_query import run_training
@@ -53,6 +54,7 @@ from expost.torch.problem_hash import hash_problem, make_stand_in
 __all__ = ["hash_problem", "train"]
 
 _ACCOUNT = "dataset:table"
+_PATIENCE = 4  # a plateau is believed from this part of the usual price on: networks may learn nothing at first
 _LEAST_CLIP = 1e-12  # squares of float32 can tell it from zero
 _OPTIMIZER_HINT = "Pass lambda parameters: torch.optim.SGD(parameters, lr=0.5)"
 _cross_entropy = KnownLabels(nn.CrossEntropyLoss(reduction="none"))
@@ -194,6 +196,7 @@ def train(
         batch_size=batch_size,
         usual_batch=usual_batch_size(int(count)) if _is_count(count) else None,
         steps=_choose_steps(steps, count, batches, batch_size, stopped=score is not None),
+        open_ended=steps is None,
         phases=phases,
         validation_share=validation_share,
         public_test=public_validation is not None,
@@ -201,8 +204,20 @@ def train(
         falling=False,  # early, noisy steps have lasting effects on a network, unlike on a convex model
     )
     course = order.plan_course()
+    # What is read of the training rows on the way shows whether a score is out of reach.
+    watched = check_flag(progress, "progress") or score is not None
     problem = _make_problem(
-        model, loss, clip, optimizer, scheduler, learning_rate, averaging, progress, device, course.schedule
+        model,
+        loss,
+        clip,
+        optimizer,
+        scheduler,
+        learning_rate,
+        averaging,
+        watched,
+        device,
+        course.schedule,
+        order.steps if order.is_open else course.schedule.steps,
     )
     # From shapes and synthetic rows alone, so that misfits are refused before they are paid for.
     table = replace(_make_table(problem, data), by_person=ids is not None)
@@ -241,6 +256,7 @@ def train(
         },
         progress=RichProgress if progress else None,
         watch=Watch() if problem.watched else None,
+        patience=usual_price(order.rows) / _PATIENCE if order.is_open else Fraction(0),
     )
     try:
         return pay_for_query(
@@ -312,13 +328,13 @@ def _make_problem(
     scheduler: Any,
     learning_rate: Any,
     averaging: Any,
-    progress: Any,
+    watched: bool,
     device: Any,
     schedule: Schedule,
+    steps: int,
 ) -> ModuleProblem:
     """Check the public arguments and move the model to its device."""
     _check_module(model)
-    watched = check_flag(progress, "progress")
     place = _choose_device(model, device)
     for name, given in (("loss", loss), ("optimizer", optimizer), ("scheduler", scheduler)):
         if given is not None and not callable(given):
@@ -341,7 +357,7 @@ def _make_problem(
     else:
         rate = float(rational(learning_rate, "learning_rate"))
     if scheduler is None and usual:
-        scheduler = partial(FallingRate, steps=schedule.steps)
+        scheduler = partial(FallingRate, steps=steps)
     row_loss = _cross_entropy if loss is None else loss
     problem = ModuleProblem(
         model=model.to(place),

@@ -1,5 +1,7 @@
 """``expost fit`` beside other commands."""
 
+import json
+
 import pyarrow.parquet
 import pytest
 from typer.testing import CliRunner
@@ -8,7 +10,7 @@ import expost
 from expost.cli import app
 from expost.experiments.experiment_data import generated_flights
 
-MODEL = ["--target", "arr_delay", "--target-bounds", "300", "--rows", "2000", "--epsilon", "0.5"]
+MODEL = ["--model", "ridge", "--target", "arr_delay", "--target-bounds", "300", "--rows", "2000", "--epsilon", "0.5"]
 FEATURE = ["--feature", "dep_delay=-40:300"]
 
 
@@ -91,3 +93,72 @@ def test_a_model_does_not_replace_data_by_another_name(folder) -> None:
             words = ["fit", str(folder / "people.csv"), *MODEL, *FEATURE, "--output", str(folder / name)]
             CliRunner().invoke(app, words, catch_exceptions=False)
     assert (folder / "people.csv").read_text() == "{age\n1\n"
+
+
+DESCRIBED = """source = "people.csv"
+[bounds]
+age = [18, 80]
+income = [0, 100]
+[categories]
+job = ["clerk", "nurse"]
+member = ["no", "yes"]
+"""
+
+
+@pytest.fixture
+def people(tmp_path):
+    rows = [
+        f"{18 + k % 60},{'nurse' if k % 3 else 'clerk'},{k % 60},{'yes' if k % 60 > 30 else 'no'}" for k in range(4000)
+    ]
+    (tmp_path / "people.csv").write_text("age,job,income,member\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    (tmp_path / "people.toml").write_text(DESCRIBED, encoding="utf-8")
+    return tmp_path
+
+
+def fit_people(folder, *words: str):
+    words = (
+        "fit",
+        str(folder / "people.toml"),
+        *words,
+        "--budget",
+        "9",
+        "--output",
+        str(folder / "model.json"),
+        "--json",
+    )
+    return CliRunner().invoke(app, list(words), catch_exceptions=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        (["--target", "member", "--score", "accuracy=0.7"], "Classifier"),
+        (["--target", "member", "--epsilon", "1"], "Classifier"),
+        (["--target", "income", "--epsilon", "1"], "Regressor"),
+        (["--target", "income", "--score", "r2=0.5", "--feature", "age=18:80", "--feature", "job"], "Regressor"),
+    ],
+)
+def test_a_described_table_is_fitted_without_other_options(people, words: list[str], kind: str) -> None:
+    receipt = json.loads(fit_people(people, *words).stdout)["receipt"]
+
+    assert receipt["question"] == f"train {kind}"
+    with expost.open_ledger(people / "people.ledger") as book:
+        assert book.counts("dataset:people") is expost.Adjacency.ADD_REMOVE
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--target", "member", "--score", "accuracy=0.7", "--target-bounds", "1"], "--target-bounds does not apply"),
+        (["--target", "income", "--score", "r2=0.7", "--solver", "newton"], "--solver does not apply"),
+        (["--target", "income", "--excess-risk", "1"], "Expected --feature with --model ridge"),
+        (["--target", "incme", "--score", "r2=0.7"], "Did you mean 'income'"),
+        (["--target", "income", "--model", "regresor"], "Expected --model classifier, regressor"),
+    ],
+)
+def test_options_that_do_not_fit_a_described_table_cost_nothing(people, words: list[str], message: str) -> None:
+    with pytest.raises(expost.InvalidRequest, match=message):
+        fit_people(people, *words)
+    if (people / "people.ledger").exists():
+        with expost.open_ledger(people / "people.ledger") as book:
+            assert book.spent("dataset:people").epsilon == 0

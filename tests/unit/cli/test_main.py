@@ -136,7 +136,20 @@ def test_other_output_on_a_full_disk_is_one_sentence() -> None:
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
 def test_a_model_that_is_paid_for_is_told_where_its_file_cannot_be_written(tmp_path) -> None:
     (tmp_path / "people.csv").write_text("age,pay\n" + "41,1\n30,0\n" * 500)
-    words = ["--target", "pay", "--feature", "age=0:100", "--rows", "1000", "--epsilon", "1", "--budget", "1"]
+    words = [
+        "--model",
+        "ridge",
+        "--target",
+        "pay",
+        "--feature",
+        "age=0:100",
+        "--rows",
+        "1000",
+        "--epsilon",
+        "1",
+        "--budget",
+        "1",
+    ]
     words += ["--target-bounds", "1"]
     result = expost("fit", str(tmp_path / "people.csv"), *words, "--output", "/dev/full")
 

@@ -282,7 +282,10 @@ def test_the_price_of_gradient_descent_costs_nothing(folder) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([*DELAY, "--model", "sgd"], "--model ridge, logistic, huber-svm, sgd-classifier or sgd-regressor"),
+        (
+            [*DELAY, "--model", "sgd"],
+            "--model classifier, regressor, ridge, logistic, huber-svm, sgd-classifier or sgd-regressor",
+        ),
         ([*DELAY, "--model", "sgd-regressor", "--excess-risk", "1"], "--excess-risk does not apply"),
         ([*DELAY, "--model", "sgd-regressor", "--method", "auto"], "--method does not apply"),
         ([*DELAY, "--model", "ridge", "--solver", "newton"], "--solver does not apply"),
@@ -462,7 +465,7 @@ def test_a_fit_does_not_weaken_the_described_unit(described) -> None:
     words = ["--target", "arr_delay", "--feature", "dep_delay=-40:300", "--rows", "5000", "--excess-risk", "5000"]
     words += ["--target-bounds", "300"]
 
-    with pytest.raises(expost.InvalidRequest, match="a fit protects rows"):
+    with pytest.raises(expost.InvalidRequest, match="this fit protects rows"):
         run(described, "fit", *words, "--budget", "1", ledger="fit.ledger")
 
 

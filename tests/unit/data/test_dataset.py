@@ -13,6 +13,7 @@ import pytest
 from expost import Session, epsilon
 from expost.core import InvalidRequest, Sealed, Unit, unseal
 from expost.data import Dataset, col
+from expost.data.canonical_cell import Kind
 from expost.data.sealed_form import CountForm, TotalForm
 from expost.data.tally import Measured
 
@@ -25,6 +26,42 @@ TABLE = pa.table(
         "list": [[1], [2], [3], [4]],
     }
 )
+
+
+ARROW_TYPES = [
+    pa.string(),
+    pa.large_string(),
+    pa.string_view(),
+    pa.dictionary(pa.int8(), pa.string()),
+    pa.dictionary(pa.int32(), pa.int64()),
+    pa.binary(),
+    pa.large_binary(),
+    pa.binary(3),
+    pa.binary_view(),
+    pa.decimal32(5, 2),
+    pa.decimal128(30, 3),
+    pa.decimal256(60, 3),
+    pa.timestamp("s"),
+    pa.timestamp("us", "Asia/Tokyo"),
+    pa.timestamp("ns"),
+    pa.date32(),
+    pa.date64(),
+    pa.time32("s"),
+    pa.time64("ns"),
+    pa.duration("ms"),
+    pa.month_day_nano_interval(),
+    pa.bool_(),
+    pa.uint8(),
+    pa.uint64(),
+    pa.float16(),
+    pa.float32(),
+    pa.null(),
+    pa.list_(pa.int8()),
+    pa.large_list(pa.int8()),
+    pa.list_(pa.int8(), 2),
+    pa.struct([("a", pa.int8())]),
+    pa.map_(pa.string(), pa.int8()),
+]
 
 
 def count(dataset: Dataset) -> int:
@@ -269,3 +306,30 @@ def test_a_joined_time_has_the_range_of_the_public_table() -> None:
     counts = Session(joined, 1e9).count(by="date_trunc('month', day)", epsilon=500).value
 
     assert dict(counts) == {datetime.datetime(2013, month, 1): rows for month, rows in ((1, 2), (2, 0), (3, 1))}
+
+
+def test_a_public_table_that_cannot_be_joined_is_explained() -> None:
+    data = Dataset(pa.table({"code": ["a"], "n": [1]}))
+    for table, on, message in (
+        ([{"code": "a"}], "code", "from_pylist"),
+        ("states.csv", "code", "Read the file first"),
+        ({"coda": ["a"], "x": [1]}, "code", "Did you mean 'coda'"),
+        ({"zzz": ["a"]}, "code", "Name one of: zzz"),
+        ({"code": ["a", "a"]}, "code", "once in the public table"),
+    ):
+        with pytest.raises(InvalidRequest, match=message):
+            data.join(table, on=on)
+
+
+@pytest.mark.parametrize("kind", ARROW_TYPES, ids=str)
+def test_a_public_table_with_a_column_of_any_arrow_type_is_joined(kind: pa.DataType) -> None:
+    """Columns that no question can use are left out; the others have the categories of the table."""
+    usable = Kind.of(kind) is not Kind.OTHER
+    public = pa.table({"code": ["a", "b"], "z": pa.nulls(2, kind), "n": [1, 2]})
+
+    joined = Dataset(pa.table({"code": ["a", "b", "a"]})).join(public, on="code")
+
+    assert ("z" in joined.schema) is usable and "n" in joined.schema
+    assert Session(joined, 1e9).count(by="n", epsilon=500).value == {1: 2, 2: 1}
+    if usable:
+        assert Session(joined, 1e9).count(where="z IS NULL", epsilon=500).value == 3

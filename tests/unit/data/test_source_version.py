@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -124,6 +125,27 @@ def test_views_and_parts_notice_too() -> None:
     numbers[5] = 9.5
     assert all(view.has_changed() for view in views)
     assert not visits.dummy().has_changed()
+
+
+def open_query(path: str) -> Any:
+    return f"select * from '{path}'"
+
+
+def open_relation(path: str) -> Any:
+    return duckdb.connect().sql(f"select * from '{path}' where x >= 0")
+
+
+def open_lazy(path: str) -> Any:
+    return pytest.importorskip("polars").scan_parquet(path).filter(x=3.0)
+
+
+@pytest.mark.parametrize("make", [open_query, open_relation, open_lazy])
+def test_a_query_whose_files_change_is_refused(make: Any, tmp_path: Path) -> None:
+    session = Session(Dataset(make(write_parquet(tmp_path, make_numbers())), name="t"), epsilon(10))
+    session.count(within=100)
+    session.count(within=50)
+    write_parquet(tmp_path, make_numbers()[::-1].copy())
+    refused_for_free(session, lambda: session.count(within=20))
 
 
 class _Changing(ArrowEngine):

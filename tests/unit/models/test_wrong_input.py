@@ -310,3 +310,11 @@ def test_columns_are_numbers_by_their_type() -> None:
     assert classifier().fit(truths, LABELS).n_features_in_ == 2
     missing = pd.DataFrame({"a": pd.array([1, None, 3] * 70 + [1], "Int64")})
     assert classifier().fit(missing, LABELS).n_features_in_ == 1
+
+
+def test_a_choice_among_regressions_by_r2_is_told_what_to_pass() -> None:
+    models = [regressor(epsilon=None, clip=clip) for clip in (0.1, 1.0)]
+
+    assert "expost.Regressor" in refused(lambda: fit_one_of(models, X, NUMBERS, score=("r2", 0.5)))
+    ridge = Ridge(epsilon=1.0, feature_bound=1.0, target_bounds=1.0)
+    assert "'Ridge'" in refused(lambda: fit_one_of([ridge], X, NUMBERS, score=("r2", 0.5)))

@@ -19,7 +19,7 @@ from tests.unit.service.test_fuzz import LIMITS, check
 
 from expost.service.openapi_document import EXAMPLES
 
-CALLS = int(os.environ.get("EXPOST_SCHEMA_CALLS", "150"))
+CALLS = int(os.environ.get("EXPOST_SCHEMA_CALLS", "60"))
 PATHS = {"dataset": "people", "job": "0" * 64, "entry": "0-0", "token": "none"}
 
 

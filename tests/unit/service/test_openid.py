@@ -55,7 +55,7 @@ def test_a_person_of_the_organisation_gets_what_the_token_of_that_name_allows(or
     response = organisation.sign_in()
 
     assert response.status_code == 200 and 'content="0;url=/"' in response.text
-    assert "ann, analyst" in organisation.served.http.get("/").text
+    assert "<strong>ann</strong>, analyst" in organisation.served.http.get("/").text
     assert organisation.served.http.get("/owner").status_code == 403
     flags = [each.lower() for each in response.headers.get_list("set-cookie")]
     assert all("httponly" in each for each in flags if "max-age=0" not in each)
@@ -71,15 +71,15 @@ TWISTS = [
 ]
 
 
-@pytest.mark.parametrize("twist", TWISTS)
-def test_a_wrong_answer_of_the_provider_lets_nobody_in(organisation: Organisation, twist: str) -> None:
-    organisation.provider.twist = twist
-    response = organisation.sign_in()
+def test_a_wrong_answer_of_the_provider_lets_nobody_in(organisation: Organisation) -> None:
+    for twist in TWISTS:
+        organisation.provider.twist = twist
+        response = organisation.sign_in()
 
-    assert response.status_code == 403 and "expost_session" not in str(response.headers.get("set-cookie"))
-    assert "Begin again" in response.text
-    assert not {"evil", "joserfc", "Traceback", "authlib", SECRET} & set(response.text.split())
-    assert organisation.served.http.get("/", follow_redirects=False).headers["location"] == "/login"
+        assert response.status_code == 403 and "expost_session" not in str(response.headers.get("set-cookie")), twist
+        assert "Begin again" in response.text
+        assert not {"evil", "joserfc", "Traceback", "authlib", SECRET} & set(response.text.split())
+        assert organisation.served.http.get("/", follow_redirects=False).headers["location"] == "/login"
 
 
 @pytest.mark.parametrize("twist", ["other issuer described", "plain addresses"])
@@ -102,12 +102,12 @@ def test_a_code_works_once_and_in_the_browser_that_asked_for_it(organisation: Or
     assert organisation.served.http.get(address, headers=headers).status_code == 403
 
 
-@pytest.mark.parametrize("cookie", ["", "x", "gAAAAA" + "x" * 80, "é".encode("latin-1").decode("latin-1")])
-def test_a_made_up_cookie_begins_nothing(organisation: Organisation, cookie: str) -> None:
-    headers = {"cookie": f"expost_sign_in={cookie}".encode("latin-1")}
-    response = organisation.served.http.get("/login/openid/back?code=1&state=2", headers=headers)
+def test_a_made_up_cookie_begins_nothing(organisation: Organisation) -> None:
+    for cookie in ("", "x", "gAAAAA" + "x" * 80, "é"):
+        headers = {"cookie": f"expost_sign_in={cookie}".encode("latin-1")}
+        response = organisation.served.http.get("/login/openid/back?code=1&state=2", headers=headers)
 
-    assert response.status_code == 403 and "expired" in response.text
+        assert response.status_code == 403 and "expired" in response.text
 
 
 def test_a_person_without_a_token_or_with_a_revoked_one_is_not_let_in(organisation: Organisation) -> None:

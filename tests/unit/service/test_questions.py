@@ -208,3 +208,12 @@ def test_odd_arguments_are_refused_in_words_by_every_route(served: Served) -> No
 
         assert response.status_code < 500, (path, name, value, response.text)
     assert served.curator.ledger.spent("dataset:people").amounts()["epsilon"] == 0
+
+
+@pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "text/plain", "application/json"])
+def test_a_token_may_send_its_question_as_any_type(served: Served, kind: str) -> None:
+    headers = {"content-type": kind}
+    body = b'{"statistic": "count", "arguments": {"epsilon": 0.1}}'
+    found = served.call("ann", "POST", "/v1/datasets/people/ask", content=body, headers=headers)
+
+    assert found.status_code == 200, found.text

@@ -1,5 +1,6 @@
 """Statements in SQL by HTTP, from Python and on the page."""
 
+import itertools
 from typing import Any
 
 import pytest
@@ -54,29 +55,28 @@ def test_from_python_a_statement_is_what_a_session_gives(served: Served, remote:
         remote.sql("SELECT COUNT(*) FROM people ERROR WITHIN 1 AT MOST EPSILON 0.1")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "SELECT * FROM read_parquet('/etc/passwd') WITH EPSILON 0.1",
-        "SELECT * FROM 'people.parquet' WITH EPSILON 0.1",
-        "SELECT COUNT(*) FROM people; DROP TABLE people WITH EPSILON 0.1",
-        "COPY people TO '/tmp/x'",
-        "ATTACH 'x.db'",
-        "SELECT COUNT(*) FROM information_schema.tables WITH EPSILON 0.1",
-        "SELECT getenv('HOME'), COUNT(*) FROM people WITH EPSILON 0.1",
-        "SELECT COUNT(*) FROM people WHERE (SELECT COUNT(*) FROM people) > 3 WITH EPSILON 0.1",
-        "SELECT COUNT(*) FROM people WITH EPSILON 1e999",
-        "SELECT COUNT(*) FROM people WITH EPSILON -1",
-        "SELECT COUNT(*) FROM people ERROR WITHIN 0%",
-        "(" * 5000,
-        "SELECT " + "-" * 4000 + "1 FROM people WITH EPSILON 0.1",
-        "SELECT COUNT(*) FROM people WHERE " + " AND ".join(["age > 3"] * 2000) + " AND age LIKE 3 WITH EPSILON 0.1",
-        "\u202eSELECT",
-    ],
-)
-def test_what_is_no_statement_about_the_table_costs_nothing_and_shows_nothing(served: Served, text: str) -> None:
-    for path in (PATH, f"{PATH}-price"):
+NO_STATEMENTS = [
+    "",
+    "SELECT * FROM read_parquet('/etc/passwd') WITH EPSILON 0.1",
+    "SELECT * FROM 'people.parquet' WITH EPSILON 0.1",
+    "SELECT COUNT(*) FROM people; DROP TABLE people WITH EPSILON 0.1",
+    "COPY people TO '/tmp/x'",
+    "ATTACH 'x.db'",
+    "SELECT COUNT(*) FROM information_schema.tables WITH EPSILON 0.1",
+    "SELECT getenv('HOME'), COUNT(*) FROM people WITH EPSILON 0.1",
+    "SELECT COUNT(*) FROM people WHERE (SELECT COUNT(*) FROM people) > 3 WITH EPSILON 0.1",
+    "SELECT COUNT(*) FROM people WITH EPSILON 1e999",
+    "SELECT COUNT(*) FROM people WITH EPSILON -1",
+    "SELECT COUNT(*) FROM people ERROR WITHIN 0%",
+    "(" * 5000,
+    "SELECT " + "-" * 4000 + "1 FROM people WITH EPSILON 0.1",
+    "SELECT COUNT(*) FROM people WHERE " + " AND ".join(["age > 3"] * 2000) + " AND age LIKE 3 WITH EPSILON 0.1",
+    "\u202eSELECT",
+]
+
+
+def test_what_is_no_statement_about_the_table_costs_nothing_and_shows_nothing(served: Served) -> None:
+    for text, path in itertools.product(NO_STATEMENTS, (PATH, f"{PATH}-price")):
         response = served.call("ann", "POST", path, json={"sql": text})
 
         assert response.status_code == 400, response.text
@@ -84,17 +84,18 @@ def test_what_is_no_statement_about_the_table_costs_nothing_and_shows_nothing(se
     assert spent(served) == 0
 
 
-@pytest.mark.parametrize(
-    "body",
+WRONG_BODIES: list[Any] = (
     [{}, {"sql": 3}, {"sql": "x", "dialect": 3}, {"sql": GROUPS, "dialect": "oracle"}]
     + [
         {"sql": GROUPS, "tables": each}
         for each in ([], {"t": 3}, {"t": {"a": [1], "b": [1, 2]}}, {"t": {"a": [{}, 1]}})
     ]
-    + [{"sql": GROUPS, "bounds": []}, {"sql": GROUPS, "place": [["part", "city"]]}, {"sql": GROUPS, "keep": 1}],
+    + [{"sql": GROUPS, "bounds": []}, {"sql": GROUPS, "place": [["part", "city"]]}, {"sql": GROUPS, "keep": 1}]
 )
-def test_wrong_bodies_of_a_statement_are_refused_in_words(served: Served, body: Any) -> None:
-    for path in (PATH, f"{PATH}-price"):
+
+
+def test_wrong_bodies_of_a_statement_are_refused_in_words(served: Served) -> None:
+    for body, path in itertools.product(WRONG_BODIES, (PATH, f"{PATH}-price")):
         response = served.call("ann", "POST", path, json=body)
         assert response.status_code == 400, response.text
     assert spent(served) == 0

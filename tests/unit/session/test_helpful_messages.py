@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from fractions import Fraction
 from typing import Any
 
@@ -56,6 +58,11 @@ WRONG: dict[str, tuple[Any, str]] = {
     "group by a number": (lambda s: s.count(by="age", epsilon=1), r'Group by "bin\(age, 10\)"'),
     "group by a period": (lambda s: s.count(by="month", epsilon=1), r'Write "month\(day\)", or ask count_over_time'),
     "group by a text": (lambda s: s.count(by="job", epsilon=1), r'categories={"job": \[\.\.\.\]}.*PrivateKeys\("job"'),
+    "private bounds of bins": (
+        lambda s: s.histogram("age", bins=2, bounds="private", epsilon=1),
+        "Only sums, means and spreads",
+    ),
+    "bins of a time": (lambda s: s.histogram("day", bins=2, epsilon=1), r'Pass every="month"'),
     "folder": (lambda s: s.count(epsilon=0.01).to_csv("no such folder/x.csv"), "Create its folder first"),
 }
 
@@ -144,3 +151,9 @@ def test_methods_that_other_libraries_have_are_explained() -> None:
     }.items():
         with pytest.raises(AttributeError, match=meant):
             getattr(expost.col("age"), given)
+
+
+def test_packages_that_messages_name_are_there_after_one_import() -> None:
+    code = "import expost; print(expost.stats.Count.__name__, expost.stats.hypothesis.BinomialTest.__name__)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["Count", "BinomialTest"]

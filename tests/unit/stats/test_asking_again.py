@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from expost.accuracy.interval import RATIO, noise_radius, relative_ladder, rung_level
+from expost.accuracy.interval import FINE_STEPS, RATIO, noise_radius, relative_ladder, rung_level
 from expost.core import ApproxLoss, PlanContext, PureLoss, Release, approx
 from expost.data import Dataset
 from expost.noise import SeededBits
@@ -138,12 +138,12 @@ def test_a_second_climb_by_looks_covers_as_promised() -> None:
 
 
 def test_the_parts_of_all_rungs_add_up_to_the_failure_probability() -> None:
-    exponents = range(-420, 80)
+    exponents = [k / FINE_STEPS for k in range(-420 * FINE_STEPS, 80 * FINE_STEPS)]
     for sensitivity in (1.0, 3.7, 2.0**20):
         levels = [sensitivity * RATIO**k for k in exponents if 2.0**-56 <= RATIO**k <= 1000]
         assert sum(rung_level(0.05, level) for level in levels) <= 0.05
     usual = [float(level) for level in relative_ladder(Fraction(1), Fraction(1), above=Fraction(1, 10**6))]
-    assert min(rung_level(0.05, level) for level in usual) > 0.05 / 300
+    assert min(rung_level(0.05, level) for level in usual) > 0.05 / 300 / FINE_STEPS
 
 
 def test_the_receipt_of_a_free_answer_is_about_what_it_rests_on() -> None:

@@ -77,7 +77,8 @@ def test_a_training_to_a_target_costs_what_others_say_of_the_phases_it_ran(batch
     assert found.outcome is Outcome.TESTED and found.rung is not None
     check(found, passes=8 if batches == "disjoint" else 1)
     ends = (8, 16, 24, 32) if batches == "disjoint" else (2, 6, 13, 32)  # whole passes, or squares of rising prices
-    assert len(sums) == found.terms["steps run"] == ends[found.rung]
+    assert found.terms["steps run"] == ends[found.rung]
+    assert len(sums) == 2 * ends[found.rung]  # gradients and, in the same event, metrics that show a plateau
 
 
 def test_a_missed_target_costs_what_others_say_of_all_phases() -> None:

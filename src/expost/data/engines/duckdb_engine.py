@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from expost.core import EngineFailed, InvalidRequest
 from expost.data.engines.engine import ROWS_PER_BATCH, Engine, count_workers, quote_name
-from expost.data.source_identity import SourceIdentity, identify_query
+from expost.data.source_identity import SourceIdentity, identify_query, query_files
+from expost.data.source_version import Version, file_version
 
 __all__ = ["DuckEngine"]
 
@@ -89,6 +90,18 @@ class DuckEngine(Engine):
             return identify_query(self._schema, self._sql)
         with self._turn:
             return identify_query(self._schema, str(self._open_relation().sql_query()), generated=True)
+
+    def version(self) -> Version:
+        """Return the version of the files that the query names and of the databases that it reads.
+
+        Tables in memory have none: a caller who changes them between two questions is not noticed here.
+        """
+        if self._sql is not None:
+            return file_version(query_files(self._sql))
+        with self._turn:
+            relation = self._open_relation()
+            files = query_files(str(relation.sql_query()))
+        return file_version(files)
 
 
 class _ThreadTurn:

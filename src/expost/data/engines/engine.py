@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -119,6 +120,10 @@ class Engine(Protocol):
         """Return what differs after the source was changed, read without reading its rows; empty if unknown."""
         return ()
 
+    def mark(self) -> str | None:
+        """Return a public text of the version that was opened, equal in all processes; None if only this one has it."""
+        return None
+
     def _empty_batch(self, columns: Sequence[str]) -> pa.RecordBatch:
         """Return a batch of the named columns without rows."""
         return pa.RecordBatch.from_pylist([], schema=pa.schema([self.schema.field(name) for name in columns]))
@@ -201,7 +206,10 @@ class CanonicalEngine(Engine):
         try:
             return self._engine.version() if hasattr(self._engine, "version") else ()
         except Exception:  # the message of another library may repeat a cell
-            return ("unreadable",)
+            return (f"unreadable {time.monotonic_ns()}",)  # differs from every other version
+
+    def mark(self) -> str | None:
+        return self._engine.mark() if hasattr(self._engine, "mark") else None
 
 
 def _make_canonical(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -9,9 +11,13 @@ import pyarrow as pa
 
 from expost.data.engines.engine import ROWS_PER_BATCH, Engine
 from expost.data.source_identity import SourceIdentity
+from expost.data.source_version import Version, file_version
 from expost.data.untyped_table import retype_table
 
 __all__ = ["LazyEngine"]
+
+
+_SCANS = re.compile(r"SCAN \[([^\]]*)\]")
 
 
 class LazyEngine(Engine):
@@ -44,6 +50,12 @@ class LazyEngine(Engine):
         return SourceIdentity.of_batches(
             self._schema, lambda rows: self._read(self._frame.head(rows).collect()).to_batches()
         )
+
+    def version(self) -> Version:
+        """Return the version of the local files that the plan scans. Frames of polars do not change."""
+        plan = self._frame.explain(optimized=False)
+        words = (word.strip(" '\"") for found in _SCANS.findall(plan) for word in found.split(","))
+        return file_version(sorted({word for word in words if os.path.isfile(word)}))
 
     def _read(self, part: Any) -> pa.Table:
         """Convert a frame in memory."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import logging
-import math
 import tempfile
 import threading
 import uuid
@@ -26,8 +25,8 @@ __all__ = ["SparkEngine"]
 T = TypeVar("T")
 
 _ROW = "part int, tasks int, homes binary, result binary"
-_FEW_TASKS = 32  # results that one task merges; of more, tasks of their own merge about the root of their number each
-_USUAL_TASKS = 256  # before the first pass
+_FEW_TASKS = 32  # results that one task merges
+_FAN_IN = 16  # results that one task merges if there are more
 
 
 class SparkEngine(Engine):
@@ -49,7 +48,7 @@ class SparkEngine(Engine):
     def __init__(self, frame: Any) -> None:
         self._frame = frame
         self._schema = frame.limit(0).toArrow().schema.remove_metadata()
-        self._tasks = _USUAL_TASKS
+        self._tasks = _FEW_TASKS + 1  # unknown before the first pass
 
     @property
     def schema(self) -> pa.Schema:
@@ -102,8 +101,9 @@ class SparkEngine(Engine):
     def _merge(self, results: Any, merge: MergeResults) -> Result | None:
         """Merge the results of all tasks in a tree, and return the only one that is left; None if there were no rows."""
         if self._tasks > _FEW_TASKS:
-            width = math.isqrt(self._tasks)
-            results = results.repartition(width, "part").mapInArrow(merge, _ROW)
+            # Without a number of partitions, adaptive execution joins those of small results.
+            groups = results.selectExpr(f"part div {_FAN_IN} as part", "tasks", "homes", "result")
+            results = groups.repartition("part").mapInArrow(merge, _ROW)
         rows = results.repartition(1).mapInArrow(merge, _ROW).collect()
         if not rows:
             return None

@@ -16,7 +16,7 @@ from expost.models.descent.feature_grid import FeatureGrid, GridRows, Index
 from expost.models.descent.score_head import CurvedHead, Head, row_sums
 from expost.noise.gaussian_stream import SHORT
 
-__all__ = ["ClippedGradient", "CurvedGradient", "Watcher", "check_curved", "grid_scores"]
+__all__ = ["ClippedGradient", "CurvedGradient", "SumGradients", "Watcher", "check_curved", "grid_scores"]
 
 Floats = NDArray[np.float64]
 Reals = NDArray[Any]  # float64, or float32 in models whose sums are taken by digits
@@ -278,6 +278,24 @@ class CurvedGradient:
 
         If it is not ``curved``, it is the sum of gradients alone, with the sensitivity of ``gradient``.
         """
+        return self.seal_sum(
+            self.sum_blocks(blocks, weights, index=index, watcher=watcher, curved=curved), curved=curved
+        )
+
+    def seal_sum(self, total: NDArray[np.int64], *, curved: bool = True) -> Sealed:
+        """Seal a sum that ``sum_blocks`` made."""
+        return Sealed(total, self.sensitivity if curved else self.gradient.sensitivity)
+
+    def sum_blocks(
+        self,
+        blocks: Iterable[tuple[GridRows, NDArray[Any], Floats | None]],
+        weights: Floats,
+        *,
+        index: Index = slice(None),
+        watcher: Watcher | None = None,
+        curved: bool = True,
+    ) -> NDArray[np.int64]:
+        """Return the exact sum that ``measure_blocks`` seals. SECRET. Sums of parts of the rows add up to that of all."""
         columns = self.grid.columns
         slope = np.zeros((self.head.outputs, columns), np.int64)
         bend = np.zeros((columns, columns), np.int64)
@@ -302,8 +320,8 @@ class CurvedGradient:
                 scaled = self._clip_rows(features, curvatures)
                 bend += (scaled.T @ scaled).astype(np.int64)
         if not curved:
-            return Sealed(slope.ravel(), self.gradient.sensitivity)
-        return Sealed(np.concatenate([slope.ravel(), bend[np.triu_indices(columns)]]), self.sensitivity)
+            return slope.ravel()
+        return np.concatenate([slope.ravel(), bend[np.triu_indices(columns)]])
 
     def _clip_rows(self, features: Floats, curvatures: Floats) -> Floats:
         """Scale rows by the roots of their second derivatives to lattice units, none longer than the limit's root."""
@@ -320,6 +338,20 @@ class CurvedGradient:
         bend[np.triu_indices(columns)] = noisy[self.gradient.size :]
         bend = bend + np.triu(bend, 1).T
         return np.asarray(slopes / self.gradient.unit, np.float64), bend / self.unit
+
+
+@dataclass(frozen=True)
+class SumGradients:
+    """Sums gradients, and curvatures if it is ``curved``; rows that are not ``weighted`` have no weights."""
+
+    curved_gradient: CurvedGradient
+    weights: Floats
+    weighted: bool
+    curved: bool = True
+
+    def __call__(self, blocks: Iterable[tuple[GridRows, NDArray[Any], Floats]]) -> NDArray[np.int64]:
+        given = ((rows, targets, shares if self.weighted else None) for rows, targets, shares in blocks)
+        return self.curved_gradient.sum_blocks(given, self.weights, curved=self.curved)
 
 
 def grid_scores(integers: NDArray[np.int16], weights: Floats, grid: FeatureGrid) -> Floats:

@@ -102,6 +102,7 @@ class LinearLearner:
         self._gradient: ClippedGradient | None = None
         self._scale, self._stride = 0.0, Stride(0.0)
         self._height, self._tally = 0, WatchTally(0, 0)
+        self._measured: Index = slice(0)
 
     @property
     def size(self) -> int:
@@ -139,6 +140,7 @@ class LinearLearner:
     def measure(self, index: Index) -> Sealed:
         assert self._gradient is not None
         rows, targets = self._training
+        self._measured = index
         return self._gradient.measure(rows, targets, self._descent.weights, index, watcher=self._make_watcher())
 
     @property
@@ -150,6 +152,16 @@ class LinearLearner:
 
     def read_watch(self) -> Sealed:
         return self._tally.sealed()
+
+    def read_average_watch(self) -> Sealed:
+        rows, targets = self._training
+        integers, told = rows.integers()[self._measured], targets[self._measured]
+        tally = WatchTally(self._height, self.watchable[0])
+        for start in range(0, len(told), _CHUNK):
+            part = slice(start, start + _CHUNK)
+            scores = grid_scores(integers[part], self._descent.result, self._grid)
+            tally.add(row_numbers(self._head, scores, told[part]))
+        return tally.sealed()
 
     def _make_watcher(self) -> Watcher | None:
         """Start a new tally, if metrics are counted."""

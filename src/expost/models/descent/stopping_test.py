@@ -35,6 +35,7 @@ _KEPT_SHARE = Fraction(3, 10)
 # Fresh noise may hide this factor more than kept noise before the latter is used: with fresh noise every rung is another
 # chance to pass. Found by simulation on the learning curves of a network, which rise fast, and of a linear model.
 _CHANCES = 4 / 3
+_OPEN_RUNGS = 40  # of an open ladder, that have half of the failure probability
 
 
 @dataclass(frozen=True)
@@ -241,7 +242,8 @@ class ValidationTest(SeparateTest):
     test may spend at each rung what training has spent, and the bill is that of training. Where levels rise fast the
     noise is fresh at every rung; where they rise slowly a part of it is kept on the threshold, which then hides less. A
     test that was interrupted continues at rung ``first`` with fresh noise: what was kept is lost, nothing is paid twice.
-    ``expected_rows`` is about how many rows are held out, a public number from which scores are estimated.
+    ``expected_rows`` is about how many rows are held out, a public number from which scores are estimated. An ``open_ended``
+    ladder is cut short by its cap, which changes nothing about the rungs before.
 
     Guarantee: pure ex-post, known only after the run: the level of the last rung asked. At most the cap of the ladder.
     Adjacency: add/remove of one row.
@@ -261,16 +263,17 @@ class ValidationTest(SeparateTest):
         failure_probability: Fraction,
         first: int = 0,
         expected_rows: float = 0.0,
+        open_ended: bool = False,
         bits: BitSource | None = None,
     ) -> None:
         self.rule, self._expected_rows = rule, expected_rows
-        # A union bound over the rungs: each may err with an equal share.
-        self._ladder, self._failure_share = ladder, failure_probability / len(ladder)
+        self._ladder, self._failure, self._open_ended = ladder, failure_probability, open_ended
         self._first = first
         terms: dict[str, Any] = {"sensitivity": rule.sensitivity, "span": rule.span, "ladder": ladder}
         renewed = RenewedThreshold(**terms)
         kept = ReducedAboveThreshold(threshold=0, threshold_share=_KEPT_SHARE, **terms)
-        slow = self._hidden_score(renewed) > _CHANCES * self._hidden_score(kept)
+        # An open ladder rises slowly, and its cap must not decide.
+        slow = open_ended or self._hidden_score(renewed) > _CHANCES * self._hidden_score(kept)
         # The noise that an interrupted test kept is gone, and drawing it again would have to be paid for.
         self.threshold = kept if slow and not first else renewed
         self._blurred = slow and first > 0
@@ -279,11 +282,23 @@ class ValidationTest(SeparateTest):
     def _hidden_score(self, threshold: RenewedThreshold | ReducedAboveThreshold) -> float:
         """Return about how far above the mark a model must be to pass in the middle of the ladder: noise and margin."""
         middle = len(self._ladder) // 2
-        return float(threshold.threshold_scale(middle)) + threshold.false_alarm_margin(self._failure_share, rung=middle)
+        margin = threshold.false_alarm_margin(
+            self._failure_before(middle + 1) - self._failure_before(middle), rung=middle
+        )
+        return float(threshold.threshold_scale(middle)) + margin
+
+    def _failure_before(self, rung: int) -> Fraction:
+        """Return the share of the failure probability of all rungs before this one: a union bound.
+
+        Rungs have equal shares. Those of an open ladder, which a larger cap makes longer, have shares that fall slowly and
+        add up to the whole for infinitely many.
+        """
+        parts = _OPEN_RUNGS + rung if self._open_ended else len(self._ladder)
+        return self._failure * rung / parts
 
     def margin_at(self, rung: int) -> int:
         """Return how far above the mark a score must be, in the rule's units, so that one just below rarely passes."""
-        return self.threshold.false_alarm_margin(self._failure_share, rung=rung)
+        return self.threshold.false_alarm_margin(self._failure_before(rung + 1) - self._failure_before(rung), rung=rung)
 
     def judge_model(self, learner: ScoredModel, phase: int) -> StopVerdict:
         """Ask one private question. The gap is released with "above", so estimates from it are free."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from expost.core import Sealed
 from expost.models.descent.feature_grid import Index
+from expost.models.descent.plateau_test import PlateauTest
 from expost.models.descent.stopping_price import PriceList
 from expost.models.descent.stopping_test import ScoredModel, StopTest, StopVerdict
 from expost.models.descent.training_checkpoint import TrainingProgress
@@ -181,10 +182,12 @@ class Trainer:
         stream = self._open_phase(part.phase)
         if stream is None:  # the whole phase measures the score of the model as it is
             return
-        for _ in range(part.steps):
+        for step in range(part.steps):
             # Every batch takes the same path, the empty one too: skipping it would reveal that it was empty.
             noisy = stream.release(self._learner.measure(next(batches)))
-            if self._watching:
+            if self._watching and isinstance(self._test, PlateauTest) and part.last and step == part.steps - 1:
+                self._test.note_reading(self._watching.release_average(), part.phase)
+            elif self._watching:
                 self._watching.release_metrics()
             self._learner.take_step(noisy)
             self._steps += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from numbers import Integral
 from typing import Any
 
@@ -12,6 +13,7 @@ from expost.core import BudgetExceeded, InvalidRequest, Measure, Target
 from expost.core.question_cap import read_cap
 from expost.core.rational import probability, rational
 from expost.models.descent.measured_ladder import plan_measured_ladder
+from expost.models.descent.open_ladder import plan_open_ladder, usual_price
 from expost.models.descent.stopping_price import PriceList, check_accountant
 from expost.models.descent.training_schedule import Batches, Phase, Schedule, choose_batches
 from expost.noise.gaussian_stream import LARGEST_MULTIPLIER
@@ -51,6 +53,8 @@ class TrainingCourse:
     validation_share: Fraction
     measured: bool = False
     """Whether the score is measured on all rows, so that none are held out."""
+    open_ended: bool = False
+    """Whether a larger cap would go on with the same phases."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +85,8 @@ class TrainingOrder:
     width: int = 1
     falling: bool = True
     """Whether the noise of a training to a score falls from phase to phase, or is the same in all."""
+    open_ended: bool = False
+    """Whether ``steps`` is a usual number: a training to a score takes fewer or more, as far as its cap allows."""
     public_test: bool = False
     """Whether the score is tested on public rows: then none are held out, and tests are free."""
 
@@ -145,8 +151,8 @@ class TrainingOrder:
             )
             return TrainingCourse(schedule, prices, target, share, measured=True)
         if target is not None:
-            schedule, prices = self._plan_ladder(batches, delta, target, share)
-            return TrainingCourse(schedule, prices, target, share)
+            schedule, prices = self._open_plan or self._plan_ladder(batches, delta, target, share)
+            return TrainingCourse(schedule, prices, target, share, open_ended=self.is_open)
         if self.epsilon is not None:
             level = rational(self.epsilon, "epsilon")
             schedule = Schedule.fixed(batches, steps=self.steps, epsilon=level, delta=delta, accountant=self.accountant)
@@ -176,9 +182,39 @@ class TrainingOrder:
         target, cap = self._read_target(), read_cap(self.max_epsilon)
         if target is None or target.measure is not Measure.ACCURACY or target.tolerance >= 1:
             return _LARGEST_SHARE
-        expected = cap / (2 if self._even_noise else 8)
+        expected = usual_price(self.rows) / 2 if self._may_be_open else cap / (2 if self._even_noise else 8)
         wanted = math.sqrt(_HELD_OUT_ERRORS / float(expected * self.rows * (1 - target.tolerance)))
         return max(_SMALLEST_SHARE, min(_LARGEST_SHARE, Fraction(round(100 * min(wanted, 1.0)), 100)))
+
+    @property
+    def _may_be_open(self) -> bool:
+        chosen = self.phases is not None or self.noise_multiplier is not None
+        return self.open_ended and self.score is not None and not chosen
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether the cap cuts a schedule short that does not depend on it."""
+        return self._open_plan is not None
+
+    @cached_property
+    def _open_plan(self) -> tuple[Schedule, PriceList] | None:
+        """Return a schedule that does not depend on the cap; None where its first stop is above the cap."""
+        target = self._read_target()
+        if not self._may_be_open or target is None:
+            return None
+        share, usual = self.validation_part(), usual_price(self.rows)
+        try:
+            return plan_open_ladder(
+                self.draw_from(share),
+                steps=self.steps,
+                first=self._first_useful_price(usual, target, share),
+                usual=usual,
+                cap=read_cap(self.max_epsilon),
+                delta=probability(self.delta, "delta"),
+                accountant=self.accountant,
+            )
+        except BudgetExceeded:
+            return None
 
     @property
     def measures_all_rows(self) -> bool:
@@ -267,6 +303,10 @@ class TrainingOrder:
         """Return the price of the first phase: below it the test's margin takes a quarter of the errors allowed."""
         if self._even_noise:
             return cap / _EVEN_SPREAD
+        return self._first_useful_price(cap, target, share)
+
+    def _first_useful_price(self, cap: Fraction, target: Target, share: Fraction) -> Fraction:
+        """Return the price from which on a test can pass."""
         if self.public_test:
             return min(cap / _LEAST_SPREAD, max(cap / _FREE_SPREAD, Fraction(_FREE_LEEWAY, self.rows)))
         if target.measure is not Measure.ACCURACY or target.tolerance >= 1:

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ from expost.data.row_identity import KEY_BITS, row_coins
 from expost.ledger import Ledger, Protected
 from expost.ledger.ledger_account import check_name
 from expost.models.descent.measured_test import MeasuredTest
+from expost.models.descent.plateau_test import PlateauTest
 from expost.models.descent.stopping_price import PriceList
 from expost.models.descent.stopping_test import PublicTest, ScoreRule, StopTest, ValidationTest
 from expost.models.descent.trainer import Learner, Trained, Trainer, TrainingTable, cut_stretches
@@ -46,7 +48,7 @@ from expost.noise.coin import sample_rows
 
 __all__ = ["TrainingPlan", "run_training", "train_resumably"]
 
-_PLANNED = ("schedule", "prices", "target", "validation_share", "measured")  # what a course decides
+_PLANNED = ("schedule", "prices", "target", "validation_share", "measured", "open_ended")  # what a course decides
 
 _CITATIONS = (
     "ACG16, Algorithm 1",
@@ -66,7 +68,8 @@ class TrainingPlan:
     the gradients. Without a target the schedule runs to its end. With one, each row goes by a keyed coin of its content to a validation
     part (``validation_share`` of them), so that it goes there again after a restart, whatever the order of rows then;
     training stops after the first phase whose model passes a private test there. Or all rows are trained on and the test
-    is on ``public`` rows, or ``measured`` on all rows with noise. ``start`` is the progress of an earlier run, ``save`` writes progress down.
+    is on ``public`` rows, or ``measured`` on all rows with noise. A training that is watched and tested on rows held out
+    gives up a score that its readings show to be out of reach, from a price of ``patience`` on. ``start`` is the progress of an earlier run, ``save`` writes progress down.
     """
 
     question: str
@@ -78,6 +81,8 @@ class TrainingPlan:
     public: PublicTest | None = None
     validation_share: Fraction = Fraction(0)
     measured: bool = False
+    open_ended: bool = False
+    patience: Fraction | None = None
     terms: Mapping[str, Any] = field(default_factory=dict)
     progress: Callable[[], Progress] | None = None
     watch: Watch | None = None
@@ -186,12 +191,16 @@ class TrainingPlan:
             raise TableChanged
         held_out = sample_rows(self.validation_share, len(table), words=coins)
         learner = table.learner(np.delete(np.arange(len(table)), held_out), held_out)
-        test = ValidationTest(
+        kind: Callable[..., ValidationTest] = ValidationTest
+        if self.patience is not None:
+            kind = partial(PlateauTest, phases=self.schedule.phases, patience=self.patience)
+        test = kind(
             self.rule,
             Ladder(self.prices.epsilons),
             failure_probability=self.target.failure_probability,
             first=sum(part.last for part in cut_stretches(self.schedule)[: start.begun]),
             expected_rows=float(self.schedule.batches.rows * self.validation_share / (1 - self.validation_share)),
+            open_ended=self.open_ended,
             bits=bits,
         )
         return replace(start, split_key=key, mark=mark), learner, test

@@ -163,7 +163,7 @@ class WatchedModel(Protocol):
 
     ``watchable`` is the number of metrics that can be released per batch, 0 for none, and the loss of a constant
     classifier. After ``start_watch`` each row counts up to ``height``; ``read_watch`` seals the metrics of the rows
-    measured last.
+    measured last, ``read_average_watch`` those by the averaged weights, which are what is released at the end.
     """
 
     def open(self, phase: Phase, expected_size: float) -> Sensitivity:
@@ -173,6 +173,7 @@ class WatchedModel(Protocol):
     def watchable(self) -> tuple[int, float | None]: ...
     def start_watch(self, height: int) -> None: ...
     def read_watch(self) -> Sealed: ...
+    def read_average_watch(self) -> Sealed: ...
 
 
 class Watching:
@@ -217,6 +218,16 @@ class Watching:
         self._running.feed_reading(
             self.released / self._height, rows=self._rows, noise=math.sqrt(self._deviation**2 + self._sampling)
         )
+
+    def release_average(self) -> WatchReading | None:
+        """Release metrics of the averaged weights instead, of the rows of the last step, as a reading of its own."""
+        assert self._stream is not None
+        alone = RunningReading(self._running.zero_loss, self._running.scale)
+        noise = math.sqrt(self._deviation**2 + self._sampling)
+        alone.feed_reading(
+            self._stream.release(self._learner.read_average_watch()) / self._height, rows=self._rows, noise=noise
+        )
+        return alone.reading
 
     @property
     def reading(self) -> WatchReading | None:

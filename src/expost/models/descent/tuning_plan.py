@@ -13,6 +13,7 @@ import numpy as np
 
 from expost.accuracy.black_box import Attempt, BlackBoxLadder, LadderResult
 from expost.core import Adjacency, ApproxLoss, InvalidRequest, Ladder, Outcome, PlanContext, Receipt, Release, Target
+from expost.data.row_identity import KEY_BITS, row_coins
 from expost.models.descent.stopping_price import PriceList
 from expost.models.descent.stopping_test import ScoreRule
 from expost.models.descent.trainer import Learner, Trainer, TrainingTable
@@ -138,7 +139,9 @@ class TuningPlan:
 
         def attempt(number: int, level: Fraction) -> Attempt[tuple[int, Any]]:
             table = sealed[number]
-            held_out = sample_rows(self.validation_share, len(table), bits=bits)
+            # A keyed coin of each row's own content, fresh in every attempt: no row moves another, nor any later draw.
+            coins, _ = row_coins(table.yield_contents(), bits.integer(KEY_BITS) | 1)
+            held_out = sample_rows(self.validation_share, len(table), words=coins)
             learner = table.learner(np.delete(np.arange(len(table)), held_out), held_out)
             self._train_setting(learner, number, level, bits)
             score = LaplaceMechanism(level).release(learner.score(self.rule, self.margin_at(level)), bits=bits)

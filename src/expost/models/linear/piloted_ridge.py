@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import replace
+import operator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from scipy.stats import norm
 
 from expost.core import ExpostError, InvalidRequest, Ladder, Norm, PureLoss, Release, Sealed, Sensitivity
 from expost.core.rational import round_up
-from expost.data.unit_ball import GRID_BITS, UnitRows
+from expost.data.unit_ball import GRID_BITS, UnitRows, WeightedChunk
 from expost.models.linear.linear_fit import FitPlan, LinearModel, Problem
 from expost.models.linear.ridge_objective import REACH, TiltedRidge
 from expost.noise import BitSource, DiscreteLaplacePath
@@ -49,6 +49,44 @@ def hidden_share(ratio: float) -> float:
     (1.0, 0.0115)
     """
     return float(2 * ((1 + ratio**2) * norm.sf(ratio) - ratio * norm.pdf(ratio)))
+
+
+def _multiply_scores(score: Floats, told: Floats) -> Floats:
+    return np.stack([score**2, score * told])
+
+
+@dataclass(frozen=True)
+class _ClippedSquares:
+    multiple: float
+
+    def __call__(self, score: Floats, told: Floats) -> Floats:
+        return np.minimum(np.abs(told - self.multiple * score), _CLIP)[None] ** 2
+
+
+@dataclass(frozen=True)
+class _HalfSquares:
+    multiple: float
+
+    def __call__(self, score: Floats, told: Floats) -> Floats:
+        return (told - self.multiple * score)[None] ** 2 / 2
+
+
+@dataclass(frozen=True)
+class _SumOfParts:
+    """Sums numbers made of each row's score along a direction and its target."""
+
+    parts: Callable[[Floats, Floats], Floats]
+    along: float
+    """Each entry of the direction."""
+
+    def __call__(self, chunks: Iterable[WeightedChunk]) -> NDArray[np.int64]:
+        total = np.zeros(len(self.parts(np.zeros(0), np.zeros(0))), np.int64)
+        for features, target, weights in chunks:
+            # Sums of integers are exact in any order; the rest is computed number by number.
+            score = np.clip(features.sum(axis=1) * (_GRID * self.along), -1.0, 1.0)
+            found = self.parts(score, np.clip(target * _GRID, -1.0, 1.0)) / _GRID
+            total += np.ceil(found if weights is None else found * weights).astype(np.int64).sum(axis=1)
+        return total
 
 
 def choose_reach(mean_square: float, goal: float) -> float:
@@ -124,12 +162,7 @@ class PilotedRidge(FitPlan):
 
     def _seal_sums(self, rows: UnitRows, parts: Callable[[Floats, Floats], Floats], most: float) -> Sealed:
         """Seal sums over rows of numbers made of score and target; one row changes them by ``most`` in the 1-norm."""
-        total: Any = 0
-        for features, target, weights in rows.weighted_chunks():
-            # Sums of integers are exact in any order; the rest is computed number by number.
-            score = np.clip(features.sum(axis=1) * (_GRID * self._direction[0]), -1.0, 1.0)
-            found = parts(score, np.clip(target * _GRID, -1.0, 1.0)) / _GRID
-            total = total + np.ceil(found if weights is None else found * weights).astype(np.int64).sum(axis=1)
+        total = rows.reduce(_SumOfParts(parts, float(self._direction[0])), operator.add)
         # The numbers of a unit's rows are rounded one by one.
         neighbours = self._problem.neighbours
         units = math.ceil(most / _GRID * (1 + 1e-9)) + len(total) * neighbours.rows_per_unit * neighbours.gradients
@@ -137,23 +170,15 @@ class PilotedRidge(FitPlan):
 
     def _seal_slope(self, rows: UnitRows) -> Sealed:
         """Seal the sums of s^2 and s y."""
-        return self._seal_sums(rows, lambda score, told: np.stack([score**2, score * told]), float(_SLOPE_CHANGE))
+        return self._seal_sums(rows, _multiply_scores, float(_SLOPE_CHANGE))
 
     def _seal_size(self, rows: UnitRows, multiple: float) -> Sealed:
         """Seal the sum of clipped squares of residuals."""
-
-        def squares(score: Floats, told: Floats) -> Floats:
-            return np.minimum(np.abs(told - multiple * score), _CLIP)[None] ** 2
-
-        return self._seal_sums(rows, squares, _CLIP**2)
+        return self._seal_sums(rows, _ClippedSquares(multiple), _CLIP**2)
 
     def _seal_risk(self, rows: UnitRows, multiple: float) -> Sealed:
         """Seal the sum of half the squares of residuals."""
-
-        def squares(score: Floats, told: Floats) -> Floats:
-            return (told - multiple * score)[None] ** 2 / 2
-
-        return self._seal_sums(rows, squares, (1 + abs(multiple)) ** 2 / 2)
+        return self._seal_sums(rows, _HalfSquares(multiple), (1 + abs(multiple)) ** 2 / 2)
 
     def climb(self, rows: UnitRows, bits: BitSource | None) -> Release[LinearModel]:
         if self._after_pilot is None:

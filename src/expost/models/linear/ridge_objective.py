@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -13,7 +15,7 @@ from numpy.typing import NDArray
 from expost.accuracy.ridge_certificate import CLIMB_COST, REMAINDER_RATIO, THRESHOLDS, cells_for, largest_scale
 from expost.core import InvalidRequest, Ladder, Release, Sealed, Sensitivity
 from expost.core.rational import round_up
-from expost.data.unit_ball import GRID_BITS, UnitBall, UnitRows
+from expost.data.unit_ball import GRID_BITS, UnitBall, UnitRows, WeightedChunk
 from expost.models.descent.score_head import row_sums
 from expost.models.linear.fit_neighbours import REPLACED_ROWS, FitNeighbours
 from expost.models.linear.linear_fit import FitPlan, LinearModel, Problem
@@ -141,8 +143,12 @@ class ResidualCheck:
 
     def _seal_contributions(self, rows: UnitRows) -> Sealed:
         """Seal the sum of the contributions."""
+        total = rows.reduce(self._sum_contributions, operator.add)
+        return Sealed(total, Sensitivity(self._grid_units, adjacency=self.neighbours.adjacency))
+
+    def _sum_contributions(self, chunks: Iterable[WeightedChunk]) -> int:
         total, units = 0, self._grid_units
-        for features, target, weights in rows.weighted_chunks():
+        for features, target, weights in chunks:
             # Added one product after the other, so that no residual depends on where in a chunk its row stands.
             residual = np.abs(row_sums((features * self.theta).T) - target) * _GRID
             outside = np.flatnonzero(residual > self.reach - _FLOAT_ERROR)
@@ -151,7 +157,7 @@ class ResidualCheck:
             hidden = _largest_fall(beyond, length * self.leash) / _GRID
             hidden = np.minimum(hidden, units - self.neighbours.rows_per_unit)
             total += int(np.ceil(hidden if weights is None else hidden * weights[outside]).sum())
-        return Sealed(total, Sensitivity(units, adjacency=self.neighbours.adjacency))
+        return total
 
 
 def _largest_fall(number: Floats, change: Floats | float) -> Floats:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from expost.core import Adjacency, EngineFailed, InvalidRequest, Norm, Sealed, Sensitivity
-from expost.data.unit_ball import GRID_BITS, UnitBall, UnitRows, summation_error
+from expost.data.unit_ball import GRID_BITS, UnitBall, UnitRows, WeightedChunk, summation_error
 from expost.models.linear.linear_fit import Problem
+from expost.models.linear.loss_sums import LossSums, RowSums
 from expost.models.linear.row_loss import LogisticLoss, RowLoss, TruncatedSquare
 
 __all__ = [
@@ -54,26 +58,22 @@ class Objective:
 
     def evaluate_at(self, theta: Floats) -> tuple[float, Floats]:
         """Return value and gradient, in one pass over the rows."""
-        total, slopes = 0.0, np.zeros(len(theta))
-        for features, gridded, weights in self.rows.weighted_chunks():
-            score, target = features @ (theta * _GRID), gridded * self.target_scale
-            values, slope = self.loss.value_at(score, target), self.loss.slope_at(score, target)
-            total += float(values.sum() if weights is None else values @ weights)
-            slopes += (slope if weights is None else slope * weights) @ features
-        value = total / self.rows.rows + self.penalty / 2 * float(theta @ theta) + float(self.tilt @ theta)
-        return value, slopes * (_GRID / self.rows.rows) + self.penalty * theta + self.tilt
+        return self._finish_sums(theta, self._sum_rows(theta, curved=False))[:2]
 
-    def hessian_at(self, theta: Floats) -> Floats:
-        """Return the second derivatives. An approximation is enough: it only steers."""
-        total = np.zeros((len(theta), len(theta)))
-        for features, gridded, weights in self.rows.weighted_chunks():
-            curvature = self.loss.curvature_at(features @ (theta * _GRID), gridded * self.target_scale)
-            curvature = curvature if weights is None else curvature * weights
-            weighted = features * np.sqrt(curvature)[:, None]
-            total += weighted.T @ weighted
-        total *= _GRID**2 / self.rows.rows
-        total[np.diag_indices_from(total)] += self.penalty
-        return total
+    def expand_at(self, theta: Floats) -> tuple[float, Floats, Floats]:
+        """Return value, gradient and second derivatives, in one pass. The last are approximate: they only steer."""
+        return self._finish_sums(theta, self._sum_rows(theta, curved=True))
+
+    def _sum_rows(self, theta: Floats, *, curved: bool) -> LossSums:
+        return self.rows.reduce(RowSums(self.loss, theta, self.target_scale, curved), operator.add)
+
+    def _finish_sums(self, theta: Floats, sums: LossSums) -> tuple[float, Floats, Floats]:
+        """Return the means of sums over rows with the penalty and the tilt."""
+        rows = self.rows.rows
+        value = sums.value / rows + self.penalty / 2 * float(theta @ theta) + float(self.tilt @ theta)
+        bend = sums.curvatures * (_GRID**2 / rows)
+        bend[np.diag_indices_from(bend)] += self.penalty
+        return value, sums.slopes * (_GRID / rows) + self.penalty * theta + self.tilt, bend
 
 
 class LossBounds(Protocol):
@@ -137,24 +137,24 @@ def minimize_objective(objective: Objective) -> Floats:
     accuracy = SolverAccuracy(objective.loss, rows.ball, rows=rows.rows, penalty=objective.penalty)
     tilt = float(np.linalg.norm(objective.tilt))
     theta = np.zeros(len(objective.tilt))
-    value, gradient = objective.evaluate_at(theta)
+    value, gradient, bend = objective.expand_at(theta)
     for _ in range(_STEPS):
         error = accuracy.gradient_error(float(np.linalg.norm(theta)), tilt)
         if np.linalg.norm(gradient) <= _TOLERANCE + 4 * error:
             return theta
-        direction = cho_solve(cho_factor(objective.hessian_at(theta)), gradient)
+        direction = cho_solve(cho_factor(bend), gradient)
         decrease = float(gradient @ direction)
         flat = decrease <= _FLAT * max(1.0, abs(value))
         size = 1.0
         for _ in range(_HALVINGS):
             ahead = theta - size * direction
-            there, slope = objective.evaluate_at(ahead)
+            there, slope, ahead_bend = objective.expand_at(ahead)
             # Armijo's rule. Where values differ by rounding only, gradients decide.
             shorter = np.linalg.norm(slope) < np.linalg.norm(gradient)
             if shorter if flat else there <= value - 1e-4 * size * decrease:
                 break
             size /= 2
-        theta, value, gradient = ahead, there, slope
+        theta, value, gradient, bend = ahead, there, slope, ahead_bend
     # Never seen. The run stays charged at its worst case and nothing is released.
     raise EngineFailed("Expected the solver to converge", do="Ask for a larger regularization")
 
@@ -254,36 +254,54 @@ class SealedRisk:
             gram, cross, square = self._moments
             fitted: Floats = (np.einsum("ki,ki->k", thetas @ gram, thetas) - 2 * thetas @ cross + square) / 2
             return np.asarray(fitted + penalty)
-        logistic = isinstance(self._loss, LogisticLoss)
-        total, columns = np.zeros(len(thetas)), thetas.T * _GRID
-        for features, target in self._rows.chunks():
-            for start in range(0, len(features), _CACHED_ROWS):
-                part = slice(start, start + _CACHED_ROWS)
-                scores, scaled = features[part] @ columns, target[part] * self._scale
-                if logistic:
-                    total += sum_logistic_losses(scores, scaled)
-                else:
-                    total += np.asarray(self._loss.value_at(scores, scaled[:, None]).sum(axis=0))
+        total = self._rows.reduce(_ManyRisks(self._loss, thetas, self._scale), operator.add)
         values: Floats = total / self._rows.rows + penalty
         return values
 
     def _sum_moments(self) -> tuple[Floats, Floats, float]:
         """Return the means of x x', x y and y y."""
         width = self._rows.ball.dimension
-        gram, cross, square = np.zeros((width, width)), np.zeros(width), 0.0
-        for features, target in self._rows.chunks():
-            scaled = target * self._scale
-            gram += features.T @ features
-            cross += scaled @ features
-            square += float(scaled @ scaled)
-        rows = self._rows.rows
-        return gram * (_GRID**2 / rows), cross * (_GRID / rows), square / rows
+        total = self._rows.reduce(functools.partial(_sum_products, width), operator.add).astype(np.float64)
+        rows, scale = self._rows.rows, self._scale
+        gram, cross = total[: width * width].reshape(width, width), total[width * width : -1]
+        return gram * (_GRID**2 / rows), cross * (_GRID * scale / rows), float(total[-1]) * scale**2 / rows
 
     def __repr__(self) -> str:
         return "<exact risk of a private table>"
 
     def __reduce__(self) -> str:
         raise TypeError("An exact risk cannot be pickled: it is private.")
+
+
+def _sum_products(width: int, chunks: Iterable[WeightedChunk]) -> NDArray[Any]:
+    """Sum x x', x y and y y, flat, in Python's integers."""
+    total = np.zeros(width * width + width + 1, object)
+    for features, target, _ in chunks:
+        parts = (features.T @ features).ravel(), target @ features, np.array([target @ target])
+        total += np.concatenate(parts).astype(np.int64)
+    return total
+
+
+@dataclass(frozen=True, eq=False)
+class _ManyRisks:
+    """Sums the losses of many hypotheses over rows, in floats."""
+
+    loss: RowLoss
+    thetas: Floats
+    scale: float
+
+    def __call__(self, chunks: Iterable[WeightedChunk]) -> Floats:
+        logistic = isinstance(self.loss, LogisticLoss)
+        total, columns = np.zeros(len(self.thetas)), self.thetas.T * _GRID
+        for features, target, _ in chunks:
+            for start in range(0, len(features), _CACHED_ROWS):
+                part = slice(start, start + _CACHED_ROWS)
+                scores, scaled = features[part] @ columns, target[part] * self.scale
+                if logistic:
+                    total += sum_logistic_losses(scores, scaled)
+                else:
+                    total += np.asarray(self.loss.value_at(scores, scaled[:, None]).sum(axis=0))
+        return total
 
 
 def sum_logistic_losses(scores: Floats, signs: Floats) -> Floats:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -14,7 +16,7 @@ from numpy.typing import NDArray
 
 from expost.core import Adjacency, InvalidRequest, Ladder, Loss, Measure, Norm, PureLoss, Release, Sealed, Sensitivity
 from expost.data.row_source import KeyedRows, RowSource, split_rows
-from expost.data.unit_ball import GRID_BITS, UnitBall, UnitRows
+from expost.data.unit_ball import GRID_BITS, UnitBall, UnitRows, WeightedChunk
 from expost.models.linear.fit_neighbours import ADDED_ROWS
 from expost.models.linear.linear_fit import FitPlan, LinearModel, Problem
 from expost.models.linear.output_perturbation import project_to_ball
@@ -152,8 +154,11 @@ class ScoreQuery:
         if self.measure is Measure.R2:
             exact = self._sum_explained(rows, theta)
         else:
-            exact = sum(self._share_of_chunk(features @ (theta * _GRID), target) for features, target in rows.chunks())
+            exact = rows.reduce(functools.partial(self._sum_shares, theta), operator.add)
         return Sealed(exact - minus, self.sensitivity)
+
+    def _sum_shares(self, theta: Floats, chunks: Iterable[WeightedChunk]) -> int:
+        return sum(self._share_of_chunk(features @ (theta * _GRID), target) for features, target, _ in chunks)
 
     def cut_to_grid(self, theta: Floats, ball: UnitBall) -> Floats:
         """Cut coefficients to a grid on which the score of a row is exact, in whatever order its terms are added.
@@ -185,15 +190,19 @@ class ScoreQuery:
             losses = (np.clip(score, -1.0, 1.0) - target * _GRID) ** 2
         return -int(np.ceil(losses / _GRID).sum())
 
+    def _sum_squares(self, theta: Floats, chunks: Iterable[WeightedChunk]) -> NDArray[Any]:
+        """Sum the squared errors, the targets, their squares and the number of rows."""
+        sums: NDArray[Any] = np.zeros(4, dtype=object)
+        squared = replace(self, measure=Measure.RMSE, goal=1.0)
+        for features, target, _ in chunks:
+            errors = -squared._sum_chunk(features @ (theta * _GRID), target)
+            sums += np.array([errors, int(target.sum()), int(np.floor(target**2 * _GRID).sum()), len(target)], object)
+        return sums
+
     def _sum_explained(self, rows: UnitRows, theta: Floats) -> int:
         """Return the integer of r2."""
-        errors = total = squares = count = 0
-        squared = replace(self, measure=Measure.RMSE, goal=1.0)
-        for features, target in rows.chunks():
-            errors -= squared._sum_chunk(features @ (theta * _GRID), target)
-            total += int(target.sum())
-            count += len(target)
-            squares += int(np.floor(target**2 * _GRID).sum())
+        parts = rows.reduce(functools.partial(self._sum_squares, theta), operator.add)
+        errors, total, squares, count = (int(part) for part in parts)
         # Squared deviations from the mean, in the same units: sum y^2 - (sum y)^2 / n, rounded down.
         divisor = max(count, 1) if self.rows is None else self.rows
         deviations = squares - -(-(total**2) // (divisor << GRID_BITS))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -133,14 +135,18 @@ class ColumnLayout:
 
     def sum_rows(self, source: RowSource, columns: BoundedColumns) -> NDArray[Any]:
         """Sum exactly. SECRET: the caller must seal the result."""
+        total = source.fold(functools.partial(self._sum_chunks, columns), operator.add)
+        # All of them have 40 fractional bits here, the released ones 20.
+        return (total + (1 << (BOX_BITS - 1))) >> BOX_BITS
+
+    def _sum_chunks(self, columns: BoundedColumns, chunks: Iterable[tuple[Any, Any, Any]]) -> NDArray[Any]:
         total: NDArray[Any] = np.zeros(self.size, dtype=object)
         part = np.zeros(self.size, dtype=np.int64)
-        for index, (features, _) in enumerate(source.read(), start=1):
+        for index, (features, _, _) in enumerate(chunks, start=1):
             part += self._sum_chunk(columns, features)
             if index % _FLUSH == 0:
                 total, part = total + part, np.zeros_like(part)
-        # All of them have 40 fractional bits here, the released ones 20.
-        return (total + part + (1 << (BOX_BITS - 1))) >> BOX_BITS
+        return total + part
 
     def _sum_chunk(self, columns: BoundedColumns, features: Any) -> NDArray[np.int64]:
         # Integers up to 2^20 in chunks of 2^13 rows: every partial sum is an integer up to 2^53, exact in float64.

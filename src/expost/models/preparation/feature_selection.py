@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -92,21 +93,25 @@ class ColumnChoice:
 
     def score_columns(self, source: RowSource) -> NDArray[Any]:
         """Return the exact score of each column, in grid units. SECRET: the caller must seal it."""
-        outputs = self.classes or 1
-        rows = 0
-        sums: NDArray[Any] = np.zeros(self.columns.width, dtype=object)
-        totals: NDArray[Any] = np.zeros(outputs, dtype=object)
-        cross: NDArray[Any] = np.zeros((self.columns.width, outputs), dtype=object)
-        for features, target in source.read():
-            grid, aims = self.columns.grid_rows(features), self._grid_targets(target)
-            # Integers up to 2^20 in chunks of 2^13 rows: products and their sums are exact in float64.
-            cross = cross + (grid.T @ aims).astype(np.int64)
-            sums, totals = sums + grid.sum(axis=0).astype(np.int64), totals + aims.sum(axis=0).astype(np.int64)
-            rows += len(grid)
+        outputs, width = self.classes or 1, self.columns.width
+        total = source.fold(self._sum_chunks, operator.add)
+        rows, sums, totals = int(total[0]), total[1 : 1 + width], total[1 + width : 1 + width + outputs]
+        cross = total[1 + width + outputs :].reshape(width, outputs)
         # rows * cross - sums * totals = rows * (sum of products of deviations), with 40 fractional bits.
         spread = np.abs(rows * cross - np.outer(sums, totals)).sum(axis=1)
         scores: NDArray[Any] = (spread // max(rows, 1)) >> BOX_BITS
         return scores
+
+    def _sum_chunks(self, chunks: Iterable[tuple[Any, Any, Any]]) -> NDArray[Any]:
+        """Sum rows, columns, targets and their products, flat."""
+        outputs, width = self.classes or 1, self.columns.width
+        total: NDArray[Any] = np.zeros(1 + width + outputs + width * outputs, dtype=object)
+        for features, target, _ in chunks:
+            grid, aims = self.columns.grid_rows(features), self._grid_targets(target)
+            # Integers up to 2^20 in chunks of 2^13 rows: products and their sums are exact in float64.
+            parts = np.array([len(grid)]), grid.sum(axis=0), aims.sum(axis=0), (grid.T @ aims).ravel()
+            total += np.concatenate(parts).astype(np.int64)
+        return total
 
     def _grid_targets(self, target: Any) -> NDArray[np.float64]:
         """Return one column of targets in [-1, 1], or one indicator per class, as integers of 2^-BOX_BITS."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from expost.core import InvalidRequest
 from expost.models.tabular.lattice_sum import LatticeSum
-from expost.models.tabular.table_profile import RowBlocks
+from expost.models.tabular.table_profile import ChangedBlocks, RowBlocks, sum_blocks
 from expost.models.tabular.tabular_rows import RowChunk
 from expost.noise import BitSource
 
@@ -54,9 +54,7 @@ class ClassWeights:
             return self.public
         assert noise is not None
         lattice = self.counting(rows_per_unit)
-        total = lattice.start()
-        for rows in blocks():
-            lattice.add(total, np.asarray(rows.targets)[:, None] == np.arange(self.classes), rows.weights)
+        total = sum_blocks(blocks, partial(_count_classes, lattice))
         released = lattice.release(total, noise, bits)
         # A count that the noise hides may be as large as the noise.
         counts = np.maximum(released, max(lattice.deviation(noise), 1.0))
@@ -105,12 +103,17 @@ def read_class_weight(given: Any, labels: Sequence[Any]) -> ClassWeights | None:
 
 def weigh_rows(blocks: RowBlocks, factors: Sequence[float]) -> RowBlocks:
     """Return the rows with their weights times the factor of their class."""
-    return partial(_weigh_blocks, blocks, np.array([*factors, 1.0]))  # place -1 is that of other labels
+    return ChangedBlocks(blocks, partial(_weigh_chunk, np.array([*factors, 1.0])))  # place -1 is that of other labels
 
 
-def _weigh_blocks(blocks: RowBlocks, factors: NDArray[np.float64]) -> Iterator[RowChunk]:
-    chunks: Iterable[RowChunk] = blocks()
+def _weigh_chunk(factors: NDArray[np.float64], rows: RowChunk) -> RowChunk:
+    # Rounding to nearest is monotone and the factor is at most 1, so no product is above the weight.
+    weights = np.asarray(rows.weights, np.float64) * factors[np.asarray(rows.targets, np.intp)]
+    return RowChunk(rows.features, rows.targets, weights.astype(np.float32))
+
+
+def _count_classes(lattice: LatticeSum, chunks: Iterable[RowChunk]) -> NDArray[np.int64]:
+    total = lattice.start()
     for rows in chunks:
-        # Rounding to nearest is monotone and the factor is at most 1, so no product is above the weight.
-        weights = np.asarray(rows.weights, np.float64) * factors[np.asarray(rows.targets, np.intp)]
-        yield RowChunk(rows.features, rows.targets, weights.astype(np.float32))
+        lattice.add(total, np.asarray(rows.targets)[:, None] == np.arange(lattice.size), rows.weights)
+    return total

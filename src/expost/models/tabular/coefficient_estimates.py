@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.models.descent.clipped_gradient import CurvedGradient
+from expost.models.descent.clipped_gradient import CurvedGradient, SumGradients
 from expost.models.descent.feature_grid import FeatureGrid
 from expost.models.descent.score_head import CurvedHead, Squared
 from expost.models.tabular.column_encoding import CategoryColumn, FlagColumn, NumberColumn
 from expost.models.tabular.rung_schedule import split_noise
 from expost.models.tabular.table_encoder import TableEncoder
 from expost.models.tabular.table_model import CoefficientEstimates, TableModel
-from expost.models.tabular.table_profile import TableProfile
+from expost.models.tabular.table_profile import TableProfile, sum_blocks
 from expost.noise import BitSource
 from expost.noise.gaussian_stream import GaussianStream
 
@@ -109,12 +109,13 @@ def step_noises(noise: Fraction) -> tuple[Fraction, ...]:
 
 def estimate_coefficients(
     model: TableModel,
-    blocks: Callable[[], Iterable[Any]],
+    blocks: Any,
     contrasts: Contrasts,
     *,
     head: CurvedHead,
     noise: Fraction,
     rows_per_unit: int,
+    weighted: bool,
     residual_variance: float,
     unit_scale: float,
     bits: BitSource,
@@ -130,7 +131,9 @@ def estimate_coefficients(
     for own in step_noises(noise):
         curved = measuring_gradient(profile, model.grid, head, own, rows_per_unit)
         stream = GaussianStream(own, curved.sensitivity, size=curved.size, releases=1, bits=bits)
-        slope, bend = curved.split(stream.release(curved.measure_blocks(blocks(), weights)))
+        slope, bend = curved.split(
+            stream.release(curved.seal_sum(sum_blocks(blocks, SumGradients(curved, weights, weighted))))
+        )
         deviation = float(own) * float(curved.sensitivity.amount) / profile.rows
         slope_noise, bend_noise = deviation / curved.gradient.unit, deviation / curved.unit
         values, vectors = np.linalg.eigh(bend / profile.rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -19,7 +19,7 @@ from expost.models.tabular.laplace_sum import LaplaceSum
 from expost.models.tabular.lattice_sum import LatticeSum
 from expost.models.tabular.table_encoder import TableEncoder
 from expost.models.tabular.table_model import TableModel
-from expost.models.tabular.table_profile import RowBlocks
+from expost.models.tabular.table_profile import RowBlocks, sum_blocks
 from expost.models.tabular.tabular_rows import RowChunk
 from expost.noise import BitSource
 from expost.noise.mechanism import largest_mu
@@ -137,15 +137,20 @@ class ColumnSelection:
     def release_sums(self, blocks: RowBlocks, bits: BitSource) -> Floats:
         """Return the noisy sums over all rows."""
         lattice = self.lattice
-        total, step = lattice.start(), max(1, _VALUES // lattice.size)
-        for rows in blocks():
-            for start in range(0, len(rows.targets), step):
-                part = RowChunk(*(each[start : start + step] for each in rows))
-                lattice.add(total, self.write_vectors(part), part.weights)
+        total = sum_blocks(blocks, self._sum_chunks)
         if isinstance(lattice, LaplaceSum):
             return lattice.release(total, self.epsilon, bits)
         assert self.noise is not None
         return lattice.release(total, self.noise, bits)
+
+    def _sum_chunks(self, chunks: Iterable[RowChunk]) -> NDArray[np.int64]:
+        lattice = self.lattice
+        total, step = lattice.start(), max(1, _VALUES // lattice.size)
+        for rows in chunks:
+            for start in range(0, len(rows.targets), step):
+                part = RowChunk(*(each[start : start + step] for each in rows))
+                lattice.add(total, self.write_vectors(part), part.weights)
+        return total
 
     def score_columns(self, sums: Floats) -> Floats:
         """Return the score of each column, from the released sums alone."""

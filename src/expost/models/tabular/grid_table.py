@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +12,12 @@ from numpy.typing import NDArray
 from expost.core import SingleOwner
 from expost.models.descent.feature_grid import GridRows
 from expost.models.tabular.table_model import fit_grid
-from expost.models.tabular.table_profile import RowBlocks, TableProfile
+from expost.models.tabular.table_profile import ChangedBlocks, RowBlocks, TableProfile, is_far, sum_blocks
+from expost.models.tabular.tabular_rows import ChunkSum, RowChunk
 
 __all__ = ["MEMORY_LIMIT", "GridBlock", "GridTable"]
 
+T = TypeVar("T")
 Floats = NDArray[np.float64]
 GridBlock = tuple[GridRows, NDArray[Any], Floats]
 """Rows on the grid, their targets (class indices, or numbers in units of the target's spread) and their weights."""
@@ -78,11 +81,28 @@ class GridTable(SingleOwner):
 
     def _encode(self) -> Iterator[GridBlock]:
         """Yield the rows as integers of the profile's grid."""
-        profile, grid = self._profile, fit_grid(self._profile)
-        for features, targets, weights in self._blocks():
-            if self._classes is None:
-                targets = (targets - profile.target_middle) / profile.target_spread
-            yield grid.encode_rows(features, profile.scale), targets, np.asarray(weights, np.float64)
+        return map(_GridWriter(self._profile, self._classes), self._blocks())
+
+    def sum(self, function: ChunkSum[T]) -> T:
+        """Return the sum that a function makes of all blocks: where the rows lie, if they are not read here."""
+        if is_far(self._blocks):
+            return sum_blocks(ChangedBlocks(self._blocks, _GridWriter(self._profile, self._classes)), function)
+        return function(self)
 
     def __repr__(self) -> str:
         return "<rows of a private table>"
+
+
+@dataclass(frozen=True)
+class _GridWriter:
+    """Writes rows as integers of a profile's grid."""
+
+    profile: TableProfile
+    classes: int | None
+
+    def __call__(self, rows: RowChunk) -> GridBlock:
+        features, targets, weights = rows
+        profile = self.profile
+        if self.classes is None:
+            targets = (targets - profile.target_middle) / profile.target_spread
+        return fit_grid(profile).encode_rows(features, profile.scale), targets, np.asarray(weights, np.float64)

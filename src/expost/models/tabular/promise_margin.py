@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from expost.core import InvalidRequest, Measure, Target
+from expost.models.tabular.held_out_rows import HELD_OUT, SAMPLED, find_sampling_margin
 from expost.models.tabular.score_sum import ScoreSum
 from expost.models.tabular.table_profile import TableProfile
 
@@ -150,7 +151,8 @@ def _name_score(target: Target) -> str:
 def _find_accepted(plan: _TestedPlan, epsilon: Fraction, profile: TableProfile) -> float | None:
     """Return the score of a model whose exact sum equals what its test needs."""
     sums = plan.score_sum(profile)
-    needed = plan.find_needed_sum(epsilon, sums)
+    profile, hidden = _find_tested(plan, sums, profile)
+    needed = plan.find_needed_sum(epsilon, sums) + hidden
     if needed >= sums.best_surplus(profile):
         return None
     [(score, _)] = sums.read_look((needed, 0.0), profile).values()
@@ -167,9 +169,20 @@ def _is_reachable(plan: _TestedPlan, target: Target, rows: int) -> bool:
     for middle in _MIDDLES if moved else _MIDDLES[:1]:
         profile = _make_profile(rows, float(middle), math.sqrt(1 - float(middle) ** 2))
         sums = replace(plan.score_sum(profile), limits=(0.0, 0.0))  # no test is cheaper, however a run narrows limits
-        if plan.find_needed_sum(None, sums) < sums.best_surplus(profile) * (_SLACK if moved else 1.0):
+        profile, hidden = _find_tested(plan, sums, profile)
+        if plan.find_needed_sum(None, sums) + hidden < sums.best_surplus(profile) * (_SLACK if moved else 1.0):
             return True
     return False
+
+
+def _find_tested(plan: _TestedPlan, sums: ScoreSum, profile: TableProfile) -> tuple[TableProfile, float]:
+    """Return the profile of the rows that a test reads, and what sampling may hide in it."""
+    if not getattr(plan, "of_population", False):
+        return profile, 0.0
+    assert sums.target is not None
+    trained = replace(profile, rows=profile.rows * (1 - HELD_OUT))
+    failure = float(sums.target.failure_probability) * SAMPLED
+    return replace(profile, rows=profile.rows * HELD_OUT), find_sampling_margin(sums, trained, failure)
 
 
 def _make_profile(rows: int, middle: float, spread: float) -> TableProfile:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -13,7 +14,8 @@ from numpy.typing import NDArray
 from expost.core import Ladder, Measure, Target
 from expost.models.tabular.laplace_sum import LaplaceSum
 from expost.models.tabular.score_sum import ScoreSum
-from expost.models.tabular.table_profile import RowBlocks, TableProfile
+from expost.models.tabular.table_profile import RowBlocks, TableProfile, sum_blocks
+from expost.models.tabular.tabular_rows import RowChunk
 from expost.noise import BitSource, DiscreteLaplacePath
 
 __all__ = ["PureScoreSum", "TableSummary", "find_pure_reach", "laplace_reach"]
@@ -115,8 +117,11 @@ class TableSummary:
 
     def open_path(self, blocks: RowBlocks, ladder: Ladder, bits: BitSource | None) -> DiscreteLaplacePath:
         """Return the summary of all rows under noise that shrinks from level to level."""
+        return self.lattice.open_path(sum_blocks(blocks, self._sum_chunks), ladder, bits)
+
+    def _sum_chunks(self, chunks: Iterable[RowChunk]) -> NDArray[np.int64]:
         total = self.lattice.start()
-        for rows in blocks():
+        for rows in chunks:
             targets = np.asarray(rows.targets)
             if self.classes is None:
                 numbers = np.asarray(targets, np.float64)
@@ -124,7 +129,7 @@ class TableSummary:
             else:
                 told = np.asarray(targets[:, None] == np.arange(self.classes), np.float64)
             self.lattice.add(total, np.column_stack([np.ones(len(targets)), told]), rows.weights)
-        return self.lattice.open_path(total, ladder, bits)
+        return total
 
     def read(self, released: NDArray[np.int64], epsilon: Fraction) -> tuple[TableProfile, int]:
         """Return the profile of features that are used as they are, and a number of units for the solver.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -29,12 +29,13 @@ from expost.models.tabular.encoded_shape import EncodedShape
 from expost.models.tabular.profile_note import note_scores
 from expost.models.tabular.pure_schedule import MOST_PURE_RUNGS, PureSchedule
 from expost.models.tabular.pure_score import PureScoreSum, TableSummary, find_pure_reach, laplace_reach
-from expost.models.tabular.score_sum import MeasuredScore
+from expost.models.tabular.score_sum import MeasuredScore, bound_score
 from expost.models.tabular.table_model import TableModel, fit_grid
 from expost.models.tabular.table_moments import TableMoments
-from expost.models.tabular.table_profile import RowBlocks, TableProfile
+from expost.models.tabular.table_profile import RowBlocks, TableProfile, sum_blocks
 from expost.models.tabular.table_run import row_outcomes
 from expost.models.tabular.table_training import describe_baseline, describe_score
+from expost.models.tabular.tabular_rows import RowChunk
 from expost.models.tabular.tilted_table import USUAL_CURVATURE, KeptRows, TiltedTable
 from expost.noise import BitSource
 
@@ -282,17 +283,24 @@ class _PureRun:
         """Release how well the model predicts all rows."""
         plan, model = self._plan, self.model
         score = plan.score_sum(model.profile)
-        total = score.lattice.start()
-        for rows in self._blocks():
-            targets = np.asarray(rows.targets)
-            if plan.classes is None:
-                targets = (targets - model.profile.target_middle) / model.profile.target_spread
-            outcomes = row_outcomes(model.compute_scores(rows.features).T, targets, plan.classes, model)
-            score.lattice.add(total, score.vectors(outcomes), rows.weights)
+        total = sum_blocks(self._blocks, partial(_sum_scores, score, model, plan.classes))
         self._tests.append(epsilon)
         released = score.lattice.release(total, epsilon, self._bits)
         self.scored = model
         return score.read(released, epsilon, model.profile)
+
+
+def _sum_scores(
+    score: PureScoreSum, model: TableModel, classes: int | None, chunks: Iterable[RowChunk]
+) -> NDArray[np.int64]:
+    total = score.lattice.start()
+    for rows in chunks:
+        targets = np.asarray(rows.targets)
+        if classes is None:
+            targets = (targets - model.profile.target_middle) / model.profile.target_spread
+        outcomes = row_outcomes(model.compute_scores(rows.features).T, targets, classes, model)
+        score.lattice.add(total, score.vectors(outcomes), rows.weights)
+    return total
 
 
 def _share_failure(failure: float, tests: int) -> float:
@@ -410,4 +418,4 @@ class _PureStop:
         # Noise of the sum and of the count, each beyond its scale times this with half the probability; scales s and t add
         # up to at most the root of 2 (s^2 + t^2), which is the deviation.
         reach = laplace_reach(failure / 2) * deviation
-        return float(value + reach if name in ("log loss", "rmse", "mae") else value - reach)
+        return bound_score(name, value, reach, self._plan.target_bounds)

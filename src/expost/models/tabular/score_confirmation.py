@@ -34,7 +34,7 @@ _FADING = 1.3  # growth of the deviation of an earlier score, where it is combin
 _HOPEFUL = 1.5  # deviations below the target from which on more of a rung measures its score
 # Deviations that separate a plateau from the target: of measured scores, of looks, and of the scores of a regression beyond
 # some epsilon. There the score must be likely to be reached, not only possible.
-_HOPELESS, _LOOKED, _LIKELY, _DEAR = {False: 3.0, True: 2.0}, 0.5, 0.5, Fraction(1, 8)
+_HOPELESS, _LOOKED, _LIKELY, _DEAR = {False: 3.0, True: 2.0}, 0.5, 0.5, Fraction(1, 5)
 _BIASED = 2.0  # deviations between a look and a guide from which on the cut-off terms of the guide explain them
 _CENTERED = 0.05  # of a surplus, which the distance between the middle and the mean may hide
 _EARLIEST = Fraction(4, 100), Fraction(1, 5)  # epsilon, and share of the cap, before which no plateau is told
@@ -59,13 +59,23 @@ class Confirmation:
     it a share of that. Their levels are fixed before the first one: the noise of the second depends on that of the first.
     """
 
-    def __init__(self, target: Target, failure_probability: Fraction, cap: Fraction, rows_per_unit: int = 1) -> None:
+    def __init__(
+        self,
+        target: Target,
+        failure_probability: Fraction,
+        cap: Fraction,
+        rows_per_unit: int = 1,
+        *,
+        most_models: int | None = None,
+    ) -> None:
         self._target, self._failure, self._cap = target, float(failure_probability), cap
         self._history: list[tuple[float, float]] = []  # scores, each combined with those before
         self._scores: list[tuple[float, float]] = []  # each by itself
         self._profile: TableProfile | None = None
         self._mean = TargetMean(self._failure / 20, rows_per_unit)
         self._hopeless = 0
+        self._most_models = most_models
+        self._hidden = 0.0  # what sums may be too large by for other reasons than noise, besides the middle of R^2
         self._doubt = 0.0  # how much less looks saw than the guide, beyond what noise explains
         self._looked = Fraction(0)
         self._models = 0
@@ -90,6 +100,10 @@ class Confirmation:
         """Return the share of the next rung that measures its score."""
         near = not self._history or self._history[-1][0] + _HOPEFUL * self._history[-1][1] >= 0
         return _NEAR if near else _FAR
+
+    def find_tested(self, profile: TableProfile) -> TableProfile:
+        """Return the profile of the rows that models are tested with: those of the training."""
+        return profile
 
     def confirm(
         self,
@@ -119,7 +133,7 @@ class Confirmation:
         measured -= lost
         centered, guess, extra = self._center(sums, measured, profile)
         need = self._find_need((1 - _CENTERED) * guess, sums.height)
-        if extra > _CENTERED * guess and need <= find_limit(need):
+        if self._target.measure is Measure.R2 and extra > _CENTERED * guess and need <= find_limit(need):
             reach, off = find_deviations(self._profile_failure), sums.find_off(_CENTERED * guess, profile)
             at = self._mean.find_level(off, profile, reach)
             if at is not None and need + float(at) <= find_limit(need):
@@ -194,7 +208,7 @@ class Confirmation:
 
     def _next_failures(self) -> tuple[float, ...]:
         """Return the failure probabilities of the looks at the next model."""
-        return _share_failure(self._target, self._failure, self._models)
+        return _share_failure(self._target, self._failure, self._models, most_models=self._most_models)
 
     def _find_need(self, surplus: float, height: float) -> float:
         """Return the epsilon at which a sum of this size is likely to pass the next look."""
@@ -205,7 +219,7 @@ class Confirmation:
     def _center(self, sums: ScoreSum, guess: float, profile: TableProfile) -> tuple[ScoreSum, float, float]:
         """Return sums around the target's mean, the surplus around it, and what the sums may still be too large by."""
         if self._target.measure is not Measure.R2:
-            return sums, guess, 0.0
+            return sums, guess, self._hidden
         extra = sums.find_margin(profile, self._profile_failure)
         excess = sums.find_excess(profile, self._profile_failure, self._mean.error)
         if extra <= excess:
@@ -230,7 +244,7 @@ class Confirmation:
         surplus, noise = self._scores[-1]
         early = len(self._scores) <= _RUNGS_BACK or trained < min(_EARLIEST[0], _EARLIEST[1] * self._cap)
         perfect = sums.best_surplus(profile) * profile.most_rows(_COUNTED) / profile.rows
-        if not early and self._find_need(_WITHOUT_ERRORS * perfect, sums.height) > left:
+        if not early and self._find_need(_WITHOUT_ERRORS * perfect - self._hidden, sums.height) > left:
             return _NO_MODEL
         dear = self._numeric and trained >= _DEAR
         if dear:
@@ -245,7 +259,7 @@ class Confirmation:
             best = guess + gain + _LOOKED * deviation
         if dear or (sums.guided and self.seen is not None):
             self._hopeless = _RUNGS_BACK - 1
-        self._hopeless = self._hopeless + 1 if self._find_need(best, sums.height) > left else 0
+        self._hopeless = self._hopeless + 1 if self._find_need(best - self._hidden, sums.height) > left else 0
         if self._hopeless >= _RUNGS_BACK:
             return _OUT_OF_REACH
         return _SPENT if last else ""
@@ -263,7 +277,13 @@ _SPENT = "the cap is spent"
 
 
 def find_needed_sum(
-    sums: ScoreSum, failure_probability: Fraction, *, cap: Fraction, first: Fraction, epsilon: Fraction | None
+    sums: ScoreSum,
+    failure_probability: Fraction,
+    *,
+    cap: Fraction,
+    first: Fraction,
+    epsilon: Fraction | None,
+    most_models: int | None = None,
 ) -> float:
     """Return the noisy sum that the first test of the first model needs in a training that costs ``epsilon``.
 
@@ -274,15 +294,16 @@ def find_needed_sum(
     level = cap - first if epsilon is None else epsilon * share / (1 + share)
     if level <= 0 or (epsilon is not None and epsilon - level < first):
         return math.inf
-    failure = _share_failure(sums.target, float(failure_probability), 0)[0]
+    failure = _share_failure(sums.target, float(failure_probability), 0, most_models=most_models)[0]
     lattice = sums.deciding
     return find_threshold(level, Fraction(lattice.sensitivity.amount), failure) * sums.height / lattice.unit
 
 
-def _share_failure(target: Target, failure: float, models: int) -> tuple[float, ...]:
-    """Return the failure probabilities of the looks at a model, after this many others."""
+def _share_failure(target: Target, failure: float, models: int, *, most_models: int | None = None) -> tuple[float, ...]:
+    """Return the failure probabilities of the looks at a model, after this many others; all of it for the only one."""
     whole, numeric = failure * (0.9 if target.measure is Measure.R2 else 1.0), target.measure in NUMERIC_MEASURES
-    return tuple(whole * _MODELS[numeric] * (1 - _MODELS[numeric]) ** models * share for share in _LOOKS[numeric])
+    own = 1.0 if most_models == 1 else _MODELS[numeric] * (1 - _MODELS[numeric]) ** models
+    return tuple(whole * own * share for share in _LOOKS[numeric])
 
 
 def _weigh(first: tuple[float, float], second: tuple[float, float]) -> tuple[float, float]:

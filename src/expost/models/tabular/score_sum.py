@@ -25,6 +25,7 @@ __all__ = [
     "NUMERIC_MEASURES",
     "MeasuredScore",
     "ScoreSum",
+    "bound_score",
     "clip_predictions",
     "combine_scores",
     "compute_chances",
@@ -104,6 +105,18 @@ def find_reach(target: Target | None, profile: TableProfile) -> float:
     if target is None or target.measure is not Measure.R2:
         return 2.0
     return min(2.0, _USUAL_REACH * math.sqrt(float(target.tolerance)) * profile.target_spread)
+
+
+def bound_score(name: str, value: float, reach: float, target_bounds: tuple[float, float]) -> float | None:
+    """Return the worst score within ``reach`` of a measured one; None for a loss if all models keep that.
+
+    >>> bound_score("rmse", 3.0, 1.0, (0.0, 10.0)), bound_score("rmse", 3.0, 9.0, (0.0, 10.0))
+    (4.0, None)
+    """
+    if name not in ("log loss", "rmse", "mae"):
+        return float(max(value - reach, 0.0))
+    largest = LARGEST_LOSS if name == "log loss" else target_bounds[1] - target_bounds[0]
+    return float(value + reach) if value + reach < largest else None
 
 
 def find_deviations(failure: float) -> float:
@@ -258,6 +271,15 @@ class ScoreSum:
         below = max((a - h) ** 2 - (1 - self._level) * a * a for a in ends for h in steps)
         above = (1 - self._level) * min(max(a * a for a in ends), max(h * h for h in steps) / self._level)
         return max(below, above)
+
+    @property
+    def span(self) -> float:
+        """Return how far apart two rows' terms of the deciding sum can be; not for R^2."""
+        measure = None if self.target is None else self.target.measure
+        if self.classes is not None:
+            return LARGEST_LOSS if measure is Measure.LOG_LOSS else 1.0
+        error = max(abs(end - step) for end in (-1 - self.middle, 1 - self.middle) for step in self.ends)
+        return error if measure is Measure.MEAN_LOSS else error**2
 
     @property
     def errors_allowed(self) -> float:

@@ -9,7 +9,7 @@ from scipy.special import ndtri
 from expost.core import Measure, Target
 from expost.models.tabular.rank_tree import AucSum
 from expost.models.tabular.rung_schedule import MOST_PROFILES
-from expost.models.tabular.score_sum import MeasuredScore, ScoreSum
+from expost.models.tabular.score_sum import MeasuredScore, ScoreSum, bound_score
 from expost.models.tabular.table_profile import TableProfile
 
 __all__ = ["FIXED_TEST", "NEAR_NUMERIC_TEST", "StopRule", "certify_score"]
@@ -101,7 +101,13 @@ class StopRule:
         return ""
 
 
-def certify_score(score: MeasuredScore, failure_probability: Fraction, *, stops: int) -> float | None:
+def certify_score(
+    score: MeasuredScore,
+    failure_probability: Fraction,
+    *,
+    stops: int,
+    target_bounds: tuple[float, float] = (-1.0, 1.0),
+) -> float | None:
     """Return the score that holds except with the failure probability, whatever rung a training stopped at; None for R^2.
 
     With at most ``stops`` last rungs, half of its share of the failure probability is enough for each; all of it for one.
@@ -113,5 +119,4 @@ def certify_score(score: MeasuredScore, failure_probability: Fraction, *, stops:
         return score.certified
     failure = float(failure_probability) / (1 if stops == 1 else 2 * stops)
     reach = -float(ndtri(failure)) * deviation
-    # No accuracy is negative; a certificate below zero says nothing.
-    return float(value + reach if name in ("log loss", "rmse", "mae") else max(value - reach, 0.0))
+    return bound_score(name, value, reach, target_bounds)

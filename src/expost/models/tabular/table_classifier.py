@@ -92,6 +92,7 @@ class Classifier(ClassifierMixin, TabularEstimator):  # type: ignore[misc]
         delta: float = 1e-6,
         method: str = "auto",
         failure_probability: float = 0.1,
+        about: Literal["rows", "population"] = "rows",
         columns: Any = None,
         classes: Sequence[Any] | Literal["observed"] | None = None,
         class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -12,7 +13,8 @@ from numpy.typing import NDArray
 
 from expost.core import Ladder, Norm, Sealed, Sensitivity
 from expost.models.tabular.encoded_shape import EncodedShape
-from expost.models.tabular.table_profile import RowBlocks, TableProfile
+from expost.models.tabular.table_profile import RowBlocks, TableProfile, sum_blocks
+from expost.models.tabular.tabular_rows import RowChunk
 from expost.noise import BitSource, DiscreteLaplacePath
 from expost.noise.jump_noise import check_rates
 
@@ -88,8 +90,11 @@ class TableMoments:
 
     def measure(self, blocks: RowBlocks) -> NDArray[np.int64]:
         """Return the exact vector of all rows. SECRET."""
+        return sum_blocks(blocks, self._sum_chunks)[self._free]
+
+    def _sum_chunks(self, chunks: Iterable[RowChunk]) -> NDArray[np.int64]:
         total = np.zeros((self.size, self.size), np.int64)
-        for rows in blocks():
+        for rows in chunks:
             known = self.shape.contains(rows.features) & (np.abs(rows.targets) <= 1)
             for start in range(0, len(known), _CHUNK):
                 part = slice(start, start + _CHUNK)
@@ -103,7 +108,7 @@ class TableMoments:
                 values *= (roots * 2.0**_BITS)[:, None]
                 np.trunc(values, out=values)
                 total += (values.T @ values).astype(np.int64)
-        return total[self._free]
+        return total
 
     def open_path(self, total: NDArray[np.int64], ladder: Ladder, bits: BitSource | None) -> DiscreteLaplacePath:
         """Return the vector under noise that shrinks from level to level."""

@@ -6,17 +6,19 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from expost.models.tabular.lattice_sum import LatticeSum
-from expost.models.tabular.tabular_rows import RowChunk
+from expost.models.tabular.tabular_rows import ChunkSum, RowChunk
 from expost.noise import BitSource
 
-__all__ = ["RowBlocks", "TableProfile", "measure_profile", "profile_lattices"]
+__all__ = ["ChangedBlocks", "RowBlocks", "TableProfile", "is_far", "measure_profile", "profile_lattices", "sum_blocks"]
 
+T = TypeVar("T")
 Floats = NDArray[np.float64]
 _BINS = 10  # distances from the middle in powers of two: the smallest spread told from zero is 2^-10 of the half range
 _SIGNIFICANT = 3.0  # deviations of the noise above which a bin counts
@@ -28,7 +30,46 @@ _TARGET_WEIGHT = 2.0  # length of the target's part of a vector, beside 1 for th
 
 
 RowBlocks = Callable[[], Iterable[RowChunk]]
-"""Reads all rows once, in blocks."""
+"""Reads all rows once, in blocks. One with a method ``sum`` can also sum functions of them where the rows lie."""
+
+
+def is_far(blocks: Any) -> bool:
+    """Return whether rows lie on other machines, so that they should not be read here."""
+    return bool(getattr(blocks, "far", False))
+
+
+def sum_blocks(blocks: Any, function: ChunkSum[T]) -> T:
+    """Return the sum that a pure function makes of blocks: where the rows lie, if ``blocks`` can do that."""
+    return blocks.sum(function) if hasattr(blocks, "sum") else function(blocks())
+
+
+@dataclass(frozen=True, eq=False)
+class ChangedBlocks:
+    """Blocks of which each is changed by a pure function that can be pickled. SECRET."""
+
+    blocks: RowBlocks
+    change: Callable[[Any], Any]
+
+    def __call__(self) -> Iterable[Any]:
+        return map(self.change, self.blocks())
+
+    @property
+    def far(self) -> bool:
+        """Return whether rows lie on other machines."""
+        return is_far(self.blocks)
+
+    def sum(self, function: ChunkSum[T]) -> T:
+        """Return the sum that a function makes of the changed blocks."""
+        return sum_blocks(self.blocks, _OfChangedBlocks(self.change, function))
+
+
+@dataclass(frozen=True)
+class _OfChangedBlocks(Generic[T]):
+    change: Callable[[Any], Any]
+    function: ChunkSum[T]
+
+    def __call__(self, chunks: Iterable[Any]) -> T:
+        return self.function(map(self.change, chunks))
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,10 +143,7 @@ def measure_profile(
     """
     targets = 1 if classes is None else classes
     first, second = profile_lattices(width, squared_length, classes, rows_per_unit, indicators)
-    total = first.start()
-    for rows in blocks():
-        vectors = np.column_stack([np.ones(len(rows.targets)), _target_part(rows, classes), rows.features])
-        first.add(total, vectors, rows.weights)
+    total = sum_blocks(blocks, partial(_sum_means, first, classes))
     released = first.release(total, noises[0], bits)
     found, count_error = max(float(released[0]), 1.0), first.deviation(noises[0])
     if public_rows is not None and abs(found - public_rows) > _FAR_OFF * count_error:
@@ -124,14 +162,8 @@ def measure_profile(
 
     counted = np.ones(width, bool) if indicators is None else ~indicators
     columns = second.size // _BINS
-    total = second.start()
     centers = np.append(means[counted], middle) if classes is None else means[counted]
-    for rows in blocks():
-        values = np.asarray(rows.features[:, counted], np.float64)
-        if classes is None:
-            values = np.column_stack([values, rows.targets])
-        if values.shape[1]:
-            second.add(total, _bin_distances(values - centers), rows.weights)
+    total = sum_blocks(blocks, partial(_sum_distances, second, counted, centers, classes is None))
     bins = second.release(total, noises[1], bits).reshape(columns, _BINS) / count
     distances = _read_spreads(bins, second.deviation(noises[1]) / count)
 
@@ -157,6 +189,27 @@ def measure_profile(
         level=level,
         rows_error=0.0 if public_rows is not None else count_error,
     )
+
+
+def _sum_means(lattice: LatticeSum, classes: int | None, chunks: Iterable[RowChunk]) -> NDArray[np.int64]:
+    total = lattice.start()
+    for rows in chunks:
+        vectors = np.column_stack([np.ones(len(rows.targets)), _target_part(rows, classes), rows.features])
+        lattice.add(total, vectors, rows.weights)
+    return total
+
+
+def _sum_distances(
+    lattice: LatticeSum, counted: NDArray[np.bool_], centers: Floats, numeric: bool, chunks: Iterable[RowChunk]
+) -> NDArray[np.int64]:
+    total = lattice.start()
+    for rows in chunks:
+        values = np.asarray(rows.features[:, counted], np.float64)
+        if numeric:
+            values = np.column_stack([values, rows.targets])
+        if values.shape[1]:
+            lattice.add(total, _bin_distances(values - centers), rows.weights)
+    return total
 
 
 def profile_lattices(

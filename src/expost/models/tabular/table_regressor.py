@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,6 +67,7 @@ class Regressor(RegressorMixin, TabularEstimator):  # type: ignore[misc]
         delta: float = 1e-6,
         method: str = "auto",
         failure_probability: float = 0.1,
+        about: Literal["rows", "population"] = "rows",
         columns: Any = None,
         target_bounds: tuple[float, float] | float | None = None,
         select: int | None = None,

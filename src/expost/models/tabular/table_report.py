@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from expost.models.descent.clipped_gradient import grid_scores
-from expost.models.descent.feature_grid import GridRows
 from expost.models.descent.score_head import CurvedHead
 from expost.models.tabular.coefficient_estimates import (
     Contrasts,
@@ -25,7 +25,7 @@ from expost.models.tabular.probability_calibration import describe_reliability, 
 from expost.models.tabular.rank_tree import RankTree, center_of
 from expost.models.tabular.rung_schedule import split_noise
 from expost.models.tabular.table_model import TableModel, fit_grid
-from expost.models.tabular.table_profile import TableProfile
+from expost.models.tabular.table_profile import TableProfile, sum_blocks
 from expost.noise import BitSource
 
 __all__ = ["NO_REPORT", "FinishedModel", "TableReport", "residual_variance_of"]
@@ -39,18 +39,13 @@ class FinishedModel:
     """A trained model with what a report needs to read it once more. ``blocks`` reads the private rows on its grid."""
 
     model: TableModel
-    blocks: Callable[[], Iterable[GridBlock]]
+    blocks: Any
     head: CurvedHead
     rows_per_unit: int
     weighted: bool
     """Whether rows have weights other than 1."""
     residual_variance: float
     unit_scale: float
-
-    def weighted_blocks(self) -> Iterator[tuple[GridRows, NDArray[Any], NDArray[np.float64] | None]]:
-        """Yield the rows for a gradient, without weights if all are 1."""
-        for rows, targets, weights in self.blocks():
-            yield rows, targets, weights if self.weighted else None
 
 
 @dataclass(frozen=True)
@@ -99,10 +94,7 @@ class TableReport:
         ranks, coefficients = self._noises(noise)
         if ranks is not None:
             tree = RankTree(finished.rows_per_unit, center_of(model.profile))
-            total = tree.start()
-            for rows, targets, weights in finished.blocks():
-                scores = grid_scores(rows.integers(), model.weights, model.grid)[0]
-                tree.add(total, np.column_stack([scores, targets]), weights)
+            total = sum_blocks(finished.blocks, partial(_sum_ranks, tree, model))
             counts = tree.read(tree.release(total, ranks, bits), ranks)
             if self.auc:
                 value, deviation = counts.area
@@ -116,11 +108,12 @@ class TableReport:
             assert self.contrasts is not None
             estimates = estimate_coefficients(
                 model,
-                finished.weighted_blocks,
+                finished.blocks,
                 self.contrasts,
                 head=finished.head,
                 noise=coefficients,
                 rows_per_unit=finished.rows_per_unit,
+                weighted=finished.weighted,
                 residual_variance=finished.residual_variance,
                 unit_scale=finished.unit_scale,
                 bits=bits,
@@ -129,6 +122,14 @@ class TableReport:
             told = int(np.isfinite(estimates.noise).sum())
             lines["coefficients"] = f"{told} of {len(estimates.noise)} have an interval; the noise hides the others"
         return model, lines
+
+
+def _sum_ranks(tree: RankTree, model: TableModel, blocks: Iterable[GridBlock]) -> NDArray[np.int64]:
+    total = tree.start()
+    for rows, targets, weights in blocks:
+        scores = grid_scores(rows.integers(), model.weights, model.grid)[0]
+        tree.add(total, np.column_stack([scores, targets]), weights)
+    return total
 
 
 NO_REPORT = TableReport()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.core import SingleOwner
-from expost.models.descent.clipped_gradient import grid_scores
+from expost.models.descent.clipped_gradient import SumGradients, grid_scores
 from expost.models.tabular.grid_table import GridBlock, GridTable
 from expost.models.tabular.laplace_test import LaplaceTest
 from expost.models.tabular.lattice_sum import LatticeSum
@@ -29,8 +29,9 @@ from expost.models.tabular.score_sum import (
     find_reach,
 )
 from expost.models.tabular.table_model import TableModel, fit_grid
-from expost.models.tabular.table_profile import RowBlocks, TableProfile, measure_profile
+from expost.models.tabular.table_profile import RowBlocks, TableProfile, measure_profile, sum_blocks
 from expost.models.tabular.table_report import FinishedModel, residual_variance_of
+from expost.models.tabular.tabular_rows import ChunkSum
 from expost.noise import BitSource
 from expost.noise.gaussian_stream import GaussianStream
 
@@ -72,10 +73,12 @@ NO_PROFILE = plain_profile(1)
 class TableRun:
     """The state of one training: the profile, the rows on its grid, and the weights."""
 
-    def __init__(self, plan: TableTraining, table: TrainedTable, bits: BitSource) -> None:
-        self._plan, self._table, self._bits = plan, table, bits
+    def __init__(
+        self, plan: TableTraining, table: TrainedTable, bits: BitSource, held_out: RowBlocks | None = None
+    ) -> None:
+        self._plan, self._table, self._bits, self._held_out = plan, table, bits, held_out
         self._newton: NoisyNewton | None = None
-        self._rows: Iterable[GridBlock] = ()
+        self._rows: Any = ()
         self.profile: TableProfile = NO_PROFILE
         self.model: TableModel = TableModel(NO_PROFILE, np.zeros((1, 1)))
         self.scored: TableModel = self.model  # the last one whose score was released
@@ -109,14 +112,15 @@ class TableRun:
         both = draw(curved.sensitivity, size=curved.size, releases=bent)
         slopes = draw(curved.gradient.sensitivity, size=curved.gradient.size, releases=steps - bent)
         for number in range(steps):
-            blocks = ((rows, targets, weights if plan.weighted else None) for rows, targets, weights in self._rows)
             if number % every:
-                released = slopes.release(curved.measure_blocks(blocks, newton.weights, curved=False))
+                total = self._sum_rows(SumGradients(curved, newton.weights, plan.weighted, curved=False))
+                released = slopes.release(curved.seal_sum(total, curved=False))
                 deviation = noise * float(curved.gradient.sensitivity.amount) / profile.rows
                 slope = released.reshape(newton.weights.shape) / curved.gradient.unit
                 step = NoisyStep(slope / profile.rows, deviation / curved.gradient.unit)
             else:
-                slope, bend = curved.split(both.release(curved.measure_blocks(blocks, newton.weights)))
+                total = self._sum_rows(SumGradients(curved, newton.weights, plan.weighted))
+                slope, bend = curved.split(both.release(curved.seal_sum(total)))
                 deviation = noise * float(curved.sensitivity.amount) / profile.rows
                 step = NoisyStep(
                     slope / profile.rows,
@@ -133,10 +137,7 @@ class TableRun:
         profile, usual = self.profile, float(np.clip(self._newton.find_usual_score(), *_USUAL_SCORES))
         cut = PredictionLine.fit_cut(noise, profile.rows, profile.target_spread, profile.target_middle)
         line = PredictionLine(usual, cut, self._plan.rows_per_unit)
-        total = line.lattice.start()
-        for rows, targets, weights in self._rows:
-            scores = grid_scores(rows.integers(), self.model.weights, self.model.grid)[0]
-            line.lattice.add(total, line.vectors(scores, targets), weights)
+        total = self._sum_rows(partial(_sum_line, line, self.model))
         shift, tilt = line.read(line.lattice.release(total, noise, self._bits), noise, profile.rows)
         self.model = self.model.straightened(shift, tilt)
 
@@ -178,7 +179,7 @@ class TableRun:
             rows = GridTable(self._table.blocks, model.profile, classes=plan.classes)
         return FinishedModel(
             model=model,
-            blocks=lambda: rows,
+            blocks=rows,
             head=plan.head,
             rows_per_unit=plan.rows_per_unit,
             weighted=plan.weighted,
@@ -189,14 +190,11 @@ class TableRun:
     def _measure_score(self, noise: Fraction) -> MeasuredScore:
         """Release how well the model predicts all rows."""
         score = self._plan.score_sum(self.profile)
-        total = score.lattice.start()
         if isinstance(score, AucSum):
-            for rows, targets, weights in self._rows:
-                scores = grid_scores(rows.integers(), self.model.weights, self.model.grid)
-                score.lattice.add(total, np.column_stack([scores[0], targets]), weights)
+            total = self._sum_rows(partial(_sum_ranked, score, self.model))
         else:
-            for outcomes, weights in self._outcomes():
-                score.lattice.add(total, score.vectors(outcomes, self.profile.target_spread), weights)
+            vectors = partial(score.vectors, spread=self.profile.target_spread)
+            total = self._sum_outcomes(score.lattice, vectors)
         released = score.lattice.release(total, noise, self._bits)
         self.scored = self.model
         return score.read(released, noise, self.profile)
@@ -204,24 +202,71 @@ class TableRun:
     def open_test(self, sums: ScoreSum) -> LaplaceTest:
         """Return a test of the model whose score was released last, with the limits of the sums; nothing is released yet."""
         self.scored = self.model = replace(self.model, limits=sums.limits)
-        total = sums.deciding.start()
-        for outcomes, weights in self._outcomes():
-            sums.deciding.add(total, sums.terms(outcomes)[:, None], weights)
+        tested = self._rows
+        if self._held_out is not None:
+            tested = GridTable(self._held_out, self.profile, classes=self._plan.classes)
+        total = self._sum_outcomes(sums.deciding, partial(_column_of, sums.terms), tested)
         return LaplaceTest(total, sums.deciding, sums.height, self._bits)
 
     def open_mean(self, center: float) -> LaplaceTest:
         """Return the sum of a numeric target's distances from a number; nothing is released yet."""
         lattice, farthest = LatticeSum(1, 1.0, self._plan.rows_per_unit), 1 + abs(center)
-        total = lattice.start()
-        for outcomes, weights in self._outcomes():
-            lattice.add(total, (outcomes[:, 1:] + (self.profile.target_middle - center)) / farthest, weights)
+        total = self._sum_outcomes(lattice, partial(_distances, self.profile.target_middle - center, farthest))
         return LaplaceTest(total, lattice, farthest, self._bits)
 
-    def _outcomes(self) -> Iterator[tuple[Floats, Floats]]:
-        """Yield what the model makes of all rows, with the rows' weights."""
-        for rows, targets, weights in self._rows:
+    def _sum_rows(self, function: ChunkSum[NDArray[np.int64]]) -> NDArray[np.int64]:
+        """Sum a function of all rows, where they lie."""
+        return sum_blocks(self._rows, function)
+
+    def _sum_outcomes(
+        self, lattice: LatticeSum, vectors: Callable[[Floats], Floats], rows: GridTable | None = None
+    ) -> NDArray[np.int64]:
+        """Sum vectors made of what the model makes of some rows, those of the training by default."""
+        outcomes = _OutcomeSum(lattice, vectors, self.model, self._plan.classes)
+        return sum_blocks(self._rows if rows is None else rows, outcomes)
+
+
+@dataclass(frozen=True)
+class _OutcomeSum:
+    """Sums vectors made of what a model makes of each row."""
+
+    lattice: LatticeSum
+    vectors: Callable[[Floats], Floats]
+    model: TableModel
+    classes: int | None
+
+    def __call__(self, blocks: Iterable[GridBlock]) -> NDArray[np.int64]:
+        total = self.lattice.start()
+        for rows, targets, weights in blocks:
             scores = grid_scores(rows.integers(), self.model.weights, self.model.grid)
-            yield row_outcomes(scores, targets, self._plan.classes, self.model), weights
+            outcomes = row_outcomes(scores, targets, self.classes, self.model)
+            self.lattice.add(total, self.vectors(outcomes), weights)
+        return total
+
+
+def _sum_ranked(score: AucSum, model: TableModel, blocks: Iterable[GridBlock]) -> NDArray[np.int64]:
+    total = score.lattice.start()
+    for rows, targets, weights in blocks:
+        scores = grid_scores(rows.integers(), model.weights, model.grid)
+        score.lattice.add(total, np.column_stack([scores[0], targets]), weights)
+    return total
+
+
+def _sum_line(line: PredictionLine, model: TableModel, blocks: Iterable[GridBlock]) -> NDArray[np.int64]:
+    total = line.lattice.start()
+    for rows, targets, weights in blocks:
+        scores = grid_scores(rows.integers(), model.weights, model.grid)[0]
+        line.lattice.add(total, line.vectors(scores, targets), weights)
+    return total
+
+
+def _column_of(terms: Callable[[Floats], Floats], outcomes: Floats) -> Floats:
+    return terms(outcomes)[:, None]
+
+
+def _distances(shift: float, farthest: float, outcomes: Floats) -> Floats:
+    found: Floats = (outcomes[:, 1:] + shift) / farthest
+    return found
 
 
 def _rescale_target(model: TableModel, profile: TableProfile, classes: int | None) -> TableModel:

@@ -30,6 +30,7 @@ from expost.models.descent.clipped_gradient import CurvedGradient
 from expost.models.descent.score_head import CurvedHead, Logistic, Softmax, Squared
 from expost.models.descent.training_watch import Progress, Quiet
 from expost.models.tabular.class_weight import ClassWeights, weigh_rows
+from expost.models.tabular.held_out_rows import HELD_OUT, SAMPLED, DealtRows, HeldOutConfirmation
 from expost.models.tabular.prediction_line import LINE_SHARE, PredictionLine
 from expost.models.tabular.profile_note import describe_measure, note_profile, note_scores
 from expost.models.tabular.rank_tree import AucSum, RankTree, center_of
@@ -61,6 +62,8 @@ _CITATIONS = (
     "docs/proofs/discrete-gaussian-calibration.md",
 )
 
+
+_POPULATION = f"{HELD_OUT:.0%} of the rows, held out, where it was tested; the promise is about the population of rows"
 
 _Climb = tuple[int, MeasuredScore, StopRule | Confirmation, str]
 """The rung where a climb ended, the last score, what decided, and why it ended."""
@@ -100,12 +103,20 @@ class TableTraining:
     progress: Callable[[], Progress] | None = None
     class_weights: ClassWeights | None = None
     report: TableReport = NO_REPORT
+    of_population: bool = False
+    """Whether the promise is about the population that rows are drawn from: then the test is made with rows held out."""
     laplace: bool = True
     """Whether scores are tested with Laplace noise. Accounts that add up Gaussian losses have Gaussian tests instead."""
 
     def plan(self, dataset: Any, context: PlanContext) -> TableTraining:
         """Return this plan, with the tests that the accounts can be charged for at the least price."""
-        return replace(self, laplace=self.laplace and not context.definitions & {"zcdp", "gdp", "rdp"})
+        laplace = self.laplace and not context.definitions & {"zcdp", "gdp", "rdp"}
+        if self.of_population and not laplace:
+            raise InvalidRequest(
+                'Expected a score and an account of epsilon and delta for about="population"',
+                do='Pass score=("accuracy", 0.8) to fit or Session.fit, or leave about out',
+            )
+        return replace(self, laplace=laplace)
 
     @property
     def worst_case(self) -> Loss:
@@ -143,7 +154,10 @@ class TableTraining:
     def find_needed_sum(self, epsilon: Fraction | None, sums: ScoreSum) -> float:
         """Return the noisy sum that the first test needs at a total epsilon, or at the finest level of the cap."""
         first, cap = self.schedule.prices.epsilons[0], self.most_epsilon
-        return find_needed_sum(sums, self.failure_probability, cap=cap, first=first, epsilon=epsilon)
+        if not self.of_population:
+            return find_needed_sum(sums, self.failure_probability, cap=cap, first=first, epsilon=epsilon)
+        failure = self.failure_probability * Fraction(1 - SAMPLED)
+        return find_needed_sum(sums, failure, cap=cap, first=first, epsilon=epsilon, most_models=1)
 
     def check(self) -> None:
         """Raise ``InvalidRequest`` if a rung's noise is too large for the integers that sums are made of; reads no rows."""
@@ -193,7 +207,11 @@ class TableTraining:
         factors = self._find_class_factors(sealed, bits)
         if factors is not None:
             sealed = TrainedTable(weigh_rows(sealed.blocks, factors))
-        run = TableRun(self, sealed, bits)
+        held_out = None
+        if self.of_population:
+            dealt = DealtRows(sealed.blocks, bits)
+            sealed, held_out = TrainedTable(dealt.training), dealt.held_out
+        run = TableRun(self, sealed, bits, held_out)
         with self.progress() if self.progress else Quiet() as progress:
             climb = self._climb_confirmed if self.tested_sum else self._climb_measured
             number, score, stops, reason = climb(run, progress)
@@ -213,7 +231,10 @@ class TableTraining:
         """Train on a rung at a time, and test the model with Laplace noise once that is worth its price."""
         assert self.target is not None
         rungs, prices = self.schedule.rungs, self.schedule.prices
-        stops = Confirmation(self.target, self.failure_probability, prices.cap.epsilon, self.rows_per_unit)
+        if self.of_population:
+            stops: Confirmation = HeldOutConfirmation(self.target, self.failure_probability, prices.cap.epsilon)
+        else:
+            stops = Confirmation(self.target, self.failure_probability, prices.cap.epsilon, self.rows_per_unit)
         source = OpenSums(run.open_test, run.open_mean)
         steps, total = 0, sum(rung.steps for rung in rungs)
         score: MeasuredScore | None = None
@@ -235,7 +256,8 @@ class TableTraining:
                 break
         assert score is not None
         if stops.seen is not None:
-            score = replace(score, values=score.values | self._pure_sum(run.profile).read_look(stops.seen, run.profile))
+            seen = self._pure_sum(run.profile).read_look(stops.seen, stops.find_tested(run.profile))
+            score = replace(score, values=score.values | seen)
         return number, score, stops, reason
 
     def _climb_measured(self, run: TableRun, progress: Progress) -> _Climb:
@@ -323,13 +345,17 @@ class TableTraining:
         labels = None if self.classes is None else self.terms.get("classes", range(self.classes))
         terms = {
             **self.terms,
-            "rows, about" if self.class_weights is None else "weight of the rows, about": round(profile.rows),
+            "rows, about" if self.class_weights is None else "weight of the rows, about": round(
+                profile.rows / (1 - HELD_OUT * self.of_population)
+            ),
             **({"rows, off by at most about": round(2 * profile.rows_error)} if profile.rows_error else {}),
             **note_profile(profile, labels=labels, width=self.width, declared_rows=self.public_rows),
             **note_scores(score.values),
             **lines,
             **describe_baseline(self.classes, self.target_bounds, profile),
-            "measured on": describe_measure(by_row=self.unit.is_row, weighted=self.class_weights is not None),
+            "measured on": _POPULATION
+            if self.of_population
+            else describe_measure(by_row=self.unit.is_row, weighted=self.class_weights is not None),
         }
         if self.target is not None:
             terms["margin of the last test"] = float(f"{stops.margin:.3g}")
@@ -337,9 +363,13 @@ class TableTraining:
                 terms["ended"] = reason
         if self.target is not None and stops.met:
             achieved: float | None = float(self.target.tolerance)
+        elif self.of_population:
+            achieved = None  # what was measured besides the test is about the rows of the training
         else:
             several_stops = 1 if self.target is None else MOST_RUNGS
-            achieved = certify_score(score, self.failure_probability, stops=several_stops)
+            achieved = certify_score(
+                score, self.failure_probability, stops=several_stops, target_bounds=self.target_bounds
+            )
         several = len(self.schedule.rungs) > 1
         return Receipt(
             question=self.question,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from typing import Any, Self
@@ -59,7 +59,7 @@ from expost.models.tabular.rung_schedule import SideShares, plan_epsilon, plan_s
 from expost.models.tabular.score_sum import read_score
 from expost.models.tabular.table_encoder import TableEncoder
 from expost.models.tabular.table_model import TableModel
-from expost.models.tabular.table_profile import RowBlocks
+from expost.models.tabular.table_profile import ChangedBlocks, RowBlocks
 from expost.models.tabular.table_report import TableReport
 from expost.models.tabular.table_training import TableTraining
 from expost.models.tabular.tabular_rows import RowChunk, TabularRows
@@ -105,6 +105,10 @@ class TabularEstimator(PrivateEstimator):
         "newton": Newton steps with Gaussian noise, with a delta, for any number of classes. "objective": objective
         perturbation, pure, for two classes or a number. "moments": moments under Laplace noise, pure, for a number.
         "auto": "newton" with a delta, "objective" without one. The receipt names the way and the reason.
+    about : {"rows", "population"}, default "rows"
+        Whom the promise of ``score`` is about. "rows": the rows of the table, which the model learns from. "population": what
+        the rows are drawn from, independently of each other. Then about 30 % of the rows are held out for one test, whose
+        margin includes the error of sampling; for accuracy, log loss, RMSE and MAE, where a unit is a row.
     columns : mapping, sequence or path, optional
         Public declarations of the features: ``{"age": (17, 90), "education": ["school", "college"], "since": (date, date),
         "member": "boolean", "city": "private"}``. The levels of a private column are found in the rows, inside the bill. A
@@ -143,6 +147,7 @@ class TabularEstimator(PrivateEstimator):
     delta: Any
     method: Any
     failure_probability: Any
+    about: Any
     columns: Any
     select: Any
     unit: Any
@@ -285,6 +290,12 @@ class TabularEstimator(PrivateEstimator):
         select = read_select(self.select, len(encoder.columns))
         rows = self._read_rows()
         row = dataset.unit.is_row
+        of_population = self._read_about(given, extras, row=row)
+        if of_population and dataset.distributed:
+            raise InvalidRequest(
+                'Cannot hold rows out for about="population" where they lie on other machines',
+                do='Pass about="rows", or a table that this process can read',
+            )
         question = f"train {type(self).__name__}"
         common: dict[str, Any] = {
             "question": question,
@@ -306,9 +317,7 @@ class TabularEstimator(PrivateEstimator):
             unused = [name for name in self._table_names or dataset.schema if name not in used]
 
             def read(_: Any) -> RowBlocks:
-                if labels is not None:
-                    return lambda: iter(source)
-                return lambda: map(partial(_scale_targets, bounds=bounds), source)
+                return source if labels is not None else ChangedBlocks(source, partial(_scale_targets, bounds=bounds))
 
             terms = {
                 "target column": target,
@@ -326,6 +335,11 @@ class TabularEstimator(PrivateEstimator):
             told = partial(describe, way=f"{way}: {reason}")
             if way == "newton":
                 return self._plan_newton(dataset, encoder, given, told, extras, select)
+            if of_population:
+                raise InvalidRequest(
+                    'Expected a delta for about="population"',
+                    do="Pass delta=1e-6, in an account with a delta, or leave about out",
+                )
             self._refuse_extras(encoder, given.target, extras)
             return self._plan_pure(encoder, given, told, select, moments=way == "moments")
 
@@ -363,6 +377,7 @@ class TabularEstimator(PrivateEstimator):
                 class_weights=weights,
                 report=self._make_report(encoder, extras.reported),
                 laplace=not fixed,
+                of_population=self.about == "population",
                 **describe(encoder),
             )
 
@@ -491,6 +506,26 @@ class TabularEstimator(PrivateEstimator):
         contrasts = list_contrasts(encoder)[1] if "coefficients" in reported else None
         return TableReport(auc="auc" in reported, contrasts=contrasts)
 
+    def _read_about(self, given: TrainingTerms, extras: _Extras, *, row: bool) -> bool:
+        """Return whether the promise is about a population; refuse what has no such promise."""
+        if self.about not in ("rows", "population"):
+            raise InvalidRequest('Expected about to be "rows" or "population"', got=self.about, do="Leave it out")
+        if self.about == "rows":
+            return False
+        needed = {
+            'a score, as in score=("accuracy", 0.8), and no epsilon': given.target is None or given.epsilon is not None,
+            "another score than r2 and auc": given.target is not None
+            and given.target.measure in (Measure.R2, Measure.AUC),
+            "a row as the unit: rows of one person are not drawn independently": not row,
+            "no class_weight": extras.class_weights is not None,
+        }
+        for expected, wrong in needed.items():
+            if wrong:
+                raise InvalidRequest(
+                    f'Expected {expected} for about="population"', do="Change that, or leave about out"
+                )
+        return True
+
     def _read_class_weights(self, labels: Sequence[Any] | None) -> ClassWeights | None:
         return None
 
@@ -531,6 +566,8 @@ class TabularEstimator(PrivateEstimator):
         method = read_method(self.method, given.delta, classifier=self._classifier)
         per_unit = 1 if self.unit is None else int(self.max_rows_per_unit or 1)
         plan = plan_blank(given, method, classifier=self._classifier, target_bounds=bounds, rows_per_unit=per_unit)
+        if self._read_about(given, _Extras(None, ()), row=self.unit is None) and isinstance(plan, TableTraining):
+            plan = replace(plan, of_population=True)
         found = None if given.target is None else find_promise_margin(plan, count, spread)
         if found is None:
             known = "accuracy or log_loss" if self._classifier else "r2, rmse or mae"

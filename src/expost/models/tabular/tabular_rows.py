@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from expost.core import InvalidRequest
+from expost.core import InvalidRequest, Unit
+from expost.data.bounding import Atoms
 from expost.data.canonical_cell import Kind, canonical_value, decode_column, float_cells
 from expost.data.dataset import Dataset
 from expost.data.row_source import cut_spans
 from expost.data.unit_identity import unit_words
-from expost.data.unit_share import MOST_ROWS_PER_UNIT, RowsOfUnits, UnitShares, content_of
+from expost.data.unit_share import MOST_ROWS_PER_UNIT, RowsOfUnits, UnitShares, content_of, weigh_rows
 from expost.data.untyped_table import TYPES
 from expost.data.value_place import label_codes
 from expost.models.tabular.column_encoding import Cells, Features
 from expost.models.tabular.table_encoder import TableEncoder
 from expost.noise import system_bits
 
-__all__ = ["RowChunk", "TabularRows"]
+__all__ = ["ChunkSum", "RowChunk", "TabularRows"]
+
+T = TypeVar("T")
+Made = TypeVar("Made", covariant=True)
 
 _SECRET_WORDS = 4
 _SHOWN = 5
@@ -150,6 +155,14 @@ class TabularRows:
         """The number of features."""
         return self.encoder.width
 
+    @property
+    def far(self) -> bool:
+        """Return whether rows lie on other machines, so that they should not be read here."""
+        return self.dataset.distributed
+
+    def __call__(self) -> Iterator[RowChunk]:
+        return iter(self)
+
     def __iter__(self) -> Iterator[RowChunk]:
         """Read all rows once, in chunks of at most 2^13 rows and 32 MB."""
         if self.dataset.unit.is_row:
@@ -169,29 +182,134 @@ class TabularRows:
             yield RowChunk(features, targets[kept], weights[kept])
         reading.finish()
 
-    def _parts(self) -> Iterator[tuple[pa.RecordBatch, list[Cells], NDArray[Any]]]:
-        """Yield parts of the table, small enough to be encoded at once, with their cells and targets."""
+    def sum(self, function: ChunkSum[T]) -> T:
+        """Return the sum that a function makes of all chunks: of all at once here, or of parts where the rows lie.
+
+        The function is pure and can be pickled. What it returns can be added, exactly and in any order.
+        """
+        dataset = self.dataset
+        if not dataset.distributed:
+            return function(iter(self))
+        read = _ChunkReader(self.encoder, self.target, self.classes)
+        if dataset.unit.is_row:
+            return dataset.reduce(_OfTableBatch(read, function), operator.add, self._columns)
+        limit = dataset.max_rows_per_unit
+        assert limit is not None
+        key, weighed = _PersonKey(read, dataset.unit, self.secret), _OfTablePersons(limit, self.secret, function)
+        made: T = dataset.reduce_units(key, weighed, self._columns, merge=operator.add, secret=self.secret)
+        return made
+
+    @property
+    def _columns(self) -> list[str]:
+        """The columns that are read."""
         unit = self.dataset.unit
         named = [*self.encoder.names_in, self.target, unit.column, unit.time_column]
-        columns = list(dict.fromkeys(name for name in named if name is not None))
-        for batch in self.dataset.batches(columns):
-            for start, stop in cut_spans(batch.num_rows, self.encoder.width):
-                part = batch.slice(start, stop - start)
-                yield part, self.encoder.read_cells(part), self._read_targets(part.column(self.target))
+        return list(dict.fromkeys(name for name in named if name is not None))
 
-    def _read_targets(self, column: pa.Array) -> NDArray[Any]:
-        return float_cells(decode_column(column)) if self.classes is None else label_codes(column, self.classes)
+    def _parts(self) -> Iterator[tuple[pa.RecordBatch, list[Cells], NDArray[Any]]]:
+        """Yield parts of the table, small enough to be encoded at once, with their cells and targets."""
+        read = _ChunkReader(self.encoder, self.target, self.classes)
+        for batch in self.dataset.batches(self._columns):
+            yield from read.cut_batch(batch)
 
     def _units_of(self, batch: pa.RecordBatch, cells: Sequence[Cells], targets: NDArray[Any]) -> RowsOfUnits:
         """Return the unit and the content of each row. Features and target follow from the content."""
-        words, known = unit_words(self.dataset.unit, batch, {}, self.secret)
-        return RowsOfUnits(words, known, content_of([*cells, targets], batch.num_rows, self.secret))
+        return _name_units(self.dataset.unit, batch, cells, targets, self.secret)
 
     def __repr__(self) -> str:
         return f"TabularRows(rows of {self.width} features, target {self.target!r})"
 
     def __reduce__(self) -> str:
         raise TypeError("The choice of private rows cannot be pickled: it must not leave its process.")
+
+
+class ChunkSum(Protocol[Made]):
+    """A pure function of chunks that can be pickled, such as an exact sum over rows."""
+
+    def __call__(self, chunks: Iterable[Any], /) -> Made: ...
+
+
+@dataclass(frozen=True)
+class _ChunkReader:
+    """How batches become cells and targets."""
+
+    encoder: TableEncoder
+    target: str
+    classes: tuple[Any, ...] | None
+
+    def cut_batch(self, batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, list[Cells], NDArray[Any]]]:
+        """Yield parts of a batch, small enough to be encoded at once, with their cells and targets."""
+        for start, stop in cut_spans(batch.num_rows, self.encoder.width):
+            part = batch.slice(start, stop - start)
+            yield part, self.encoder.read_cells(part), self._read_targets(part.column(self.target))
+
+    def _read_targets(self, column: pa.Array) -> NDArray[Any]:
+        return float_cells(decode_column(column)) if self.classes is None else label_codes(column, self.classes)
+
+
+@dataclass(frozen=True)
+class _OfTableBatch(Generic[T]):
+    """A function of chunks as a function of the batches that they are read from."""
+
+    reader: _ChunkReader
+    function: ChunkSum[T]
+
+    def __call__(self, batch: pa.RecordBatch) -> T:
+        write = self.reader.encoder.write_features
+        parts = self.reader.cut_batch(batch)
+        return self.function(
+            RowChunk(write(cells), targets, np.ones(len(targets), np.float32)) for _, cells, targets in parts
+        )
+
+
+@dataclass(frozen=True)
+class _PersonKey:
+    """Reads a batch as rows with their persons: features and targets are what the function needs of each row."""
+
+    reader: _ChunkReader
+    unit: Unit
+    secret: bytes
+
+    def __call__(self, batch: pa.RecordBatch) -> Atoms:
+        width = self.reader.encoder.width
+        parts = []
+        for part, cells, targets in self.reader.cut_batch(batch) if batch.num_rows else self._cut_nothing(batch):
+            found = _name_units(self.unit, part, cells, targets, self.secret)
+            rows = np.empty((1, len(targets)), [("features", np.float32, (width,)), ("target", targets.dtype)])
+            rows["features"], rows["target"] = self.reader.encoder.write_features(cells), targets
+            parts.append(Atoms(found.words, found.content, rows).take(found.known))
+        return Atoms.join(parts)
+
+    def _cut_nothing(self, batch: pa.RecordBatch) -> list[tuple[pa.RecordBatch, list[Cells], NDArray[Any]]]:
+        """Return one part without rows."""
+        return [
+            (batch, self.reader.encoder.read_cells(batch), self.reader._read_targets(batch.column(self.reader.target)))
+        ]
+
+
+@dataclass(frozen=True)
+class _OfTablePersons(Generic[T]):
+    """A function of the rows that persons keep, with their weights; it is given all rows of some persons."""
+
+    most: int
+    secret: bytes
+    function: ChunkSum[T]
+
+    def __call__(self, atoms: Atoms) -> T:
+        kept, weights = weigh_rows(atoms, self.most, self.secret)
+        rows, shares = atoms.steps[0][kept], weights.astype(np.float32)
+        spans = cut_spans(len(rows), rows["features"].shape[1])
+        return self.function(
+            RowChunk(np.ascontiguousarray(rows["features"][start:stop]), rows["target"][start:stop], shares[start:stop])
+            for start, stop in spans
+        )
+
+
+def _name_units(
+    unit: Unit, batch: pa.RecordBatch, cells: Sequence[Cells], targets: NDArray[Any], secret: bytes
+) -> RowsOfUnits:
+    words, known = unit_words(unit, batch, {}, secret)
+    return RowsOfUnits(words, known, content_of([*cells, targets], batch.num_rows, secret))
 
 
 def _read_classes(target: str, classes: Any) -> tuple[Any, ...]:

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from expost.core import Adjacency, InvalidRequest, Norm, SingleOwner, Unit
-from expost.data.row_source import CHUNK_ROWS
+from expost.data.row_source import CHUNK_ROWS, ChunkFunction
 from expost.data.unit_ball import GRID_BITS, UnitBall, UnitRows
 from expost.models.linear.fit_neighbours import FitNeighbours
 from expost.models.linear.row_loss import LogisticLoss, RowLoss, TruncatedSquare
 from expost.models.linear.tilted_risk import LaplaceTilt, TiltedRisk
 from expost.models.tabular.encoded_shape import EncodedShape
-from expost.models.tabular.table_profile import RowBlocks, TableProfile
-from expost.models.tabular.tabular_rows import RowChunk
+from expost.models.tabular.table_profile import ChangedBlocks, RowBlocks, TableProfile, is_far, sum_blocks
+from expost.models.tabular.tabular_rows import ChunkSum, RowChunk
 from expost.noise import BitSource
 
 __all__ = ["USUAL_CURVATURE", "EncodedBall", "EncodedRows", "KeptRows", "TiltedTable"]
 
+T = TypeVar("T")
 Floats = NDArray[np.float64]
 Chunk = tuple[Floats, Floats, Floats | None]
 
@@ -84,19 +85,35 @@ class EncodedRows(UnitRows):
         self.rows, self.ball = units, EncodedBall.of(shape)
         self._blocks, self._shape, self._profile, self._classes = blocks, shape, profile, classes
 
+    def reduce(self, function: ChunkFunction[T], merge: Callable[[T, T], T]) -> T:
+        encode = _EncodeChunk(self.ball, self._shape, self._profile, self._classes)
+        return sum_blocks(ChangedBlocks(self._blocks, encode), function)
+
     def weighted_chunks(self) -> Iterator[Chunk]:
         """Yield all rows in grid units, with targets and weights."""
-        ball, profile = self.ball, self._profile
+        return map(_EncodeChunk(self.ball, self._shape, self._profile, self._classes), self._blocks())
+
+
+@dataclass(frozen=True)
+class _EncodeChunk:
+    """Writes the rows of the public set in grid units, with targets and weights."""
+
+    ball: UnitBall
+    shape: EncodedShape
+    profile: TableProfile
+    classes: bool
+
+    def __call__(self, rows: RowChunk) -> Chunk:
+        ball, profile = self.ball, self.profile
         assert isinstance(ball, EncodedBall)
-        for rows in self._blocks():
-            known = self._shape.contains(rows.features)
-            if self._classes:
-                known &= np.asarray(rows.targets) >= 0
-                targets = np.where(np.asarray(rows.targets) > 0, 1.0, -1.0)
-            else:
-                targets = (np.asarray(rows.targets, np.float64) - profile.target_middle) / profile.target_spread
-            weights = np.asarray(rows.weights, np.float64)
-            yield ball.grid_features(rows.features[known]), targets[known], weights[known]
+        known = self.shape.contains(rows.features)
+        if self.classes:
+            known &= np.asarray(rows.targets) >= 0
+            targets = np.where(np.asarray(rows.targets) > 0, 1.0, -1.0)
+        else:
+            targets = (np.asarray(rows.targets, np.float64) - profile.target_middle) / profile.target_spread
+        weights = np.asarray(rows.weights, np.float64)
+        return ball.grid_features(rows.features[known]), targets[known], weights[known]
 
 
 class KeptRows(SingleOwner):
@@ -111,6 +128,10 @@ class KeptRows(SingleOwner):
 
     def __call__(self) -> Iterable[RowChunk]:
         return self._read() if self._kept is None else self._kept
+
+    def sum(self, function: ChunkSum[T]) -> T:
+        """Return the sum that a function makes of all chunks: where the rows lie, if they are not read here."""
+        return sum_blocks(self._blocks, function) if is_far(self._blocks) else function(self())
 
     def _read(self) -> Iterator[RowChunk]:
         kept: list[RowChunk] | None = []

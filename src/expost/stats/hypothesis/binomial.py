@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 from scipy import optimize
 
@@ -179,11 +181,8 @@ class BinomialPlan(HypothesisPlan):
 
     def measure(self, dataset: Dataset) -> Sealed:
         """Count the rows that match, and all others."""
-        count, rows = 0, 0
-        for batch in dataset.batches([self.column]):
-            count += int((encode_categories(batch, self.column, (self.equals,)) == 0).sum())
-            rows += batch.num_rows
-        return self.seal_counts(count, rows)
+        counts = dataset.reduce(partial(_count_matches, self.column, self.equals), operator.add, [self.column])
+        return self.seal_counts(*counts.tolist())
 
     def seal_counts(self, count: int, rows: int) -> Sealed:
         """Seal the count; with a private number of rows, also the count of all other rows."""
@@ -410,3 +409,8 @@ def _solve_proportion(statistic: float, rows: int, epsilon: float, tail: float) 
     if excess(high) < 0:
         return 1.0
     return float(optimize.brentq(excess, low, high, xtol=1e-10))
+
+
+def _count_matches(column: str, equals: Any, batch: pa.RecordBatch) -> NDArray[np.int64]:
+    """Count the rows of a batch that match, and all of them."""
+    return np.array([(encode_categories(batch, column, (equals,)) == 0).sum(), batch.num_rows], np.int64)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from abc import ABC
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from expost.core import Norm, Release, Sealed, Sensitivity
@@ -48,12 +51,8 @@ class CountTablePlan(HypothesisPlan, ABC):
 
     def measure(self, dataset: Dataset) -> Sealed:
         """Count the rows in each cell; rows outside the public categories are left out."""
-        counts = np.zeros(tuple(len(categories) for categories in self.categories), np.int64)
-        for batch in dataset.batches(list(self.columns)):
-            places = [encode_categories(batch, *pair) for pair in zip(self.columns, self.categories, strict=True)]
-            inside = np.all([place >= 0 for place in places], axis=0)
-            np.add.at(counts, tuple(place[inside] for place in places), 1)
-        return self.seal_counts(counts)
+        count = functools.partial(_count_cells, self.columns, self.categories)
+        return self.seal_counts(dataset.reduce(count, operator.add, list(self.columns)))
 
     def seal_counts(self, counts: NDArray[np.int64]) -> Sealed:
         """Seal counts with their sensitivity."""
@@ -165,3 +164,14 @@ def independence_statistic(table: NoisyTable) -> Floats:
     noise = max(noise_variance(table.scale), _LEAST_VARIANCE) * left_rows[:, :, None] * left_columns[:, None, :]
     statistic: Floats = (away**2 / (sampled + noise)).sum((1, 2))
     return statistic
+
+
+def _count_cells(
+    columns: tuple[str, ...], categories: tuple[tuple[Any, ...], ...], batch: pa.RecordBatch
+) -> NDArray[np.int64]:
+    """Count the rows of a batch in each cell."""
+    counts = np.zeros(tuple(map(len, categories)), np.int64)
+    places = [encode_categories(batch, *pair) for pair in zip(columns, categories, strict=True)]
+    inside = np.all([place >= 0 for place in places], axis=0)
+    np.add.at(counts, tuple(place[inside] for place in places), 1)
+    return counts

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+import operator
 from abc import ABC
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from expost.core import Adjacency, Norm, Sealed, Sensitivity
@@ -167,15 +169,8 @@ class GroupTotals:
         cls, dataset: Dataset, value: str, by: str, categories: Sequence[Any], bounds: tuple[float, float]
     ) -> GroupTotals:
         """Total a column by the public categories of another; rows of other categories are left out."""
-        sums, sizes, squares = np.zeros((3, len(categories)), np.int64)
-        for batch in dataset.batches(list(dict.fromkeys([value, by]))):
-            group = encode_categories(batch, by, categories)
-            values = round_to_grid(float_cells(batch.column(value)), bounds)
-            inside = group >= 0
-            group, values = group[inside], values[inside]
-            np.add.at(sums, group, values)
-            np.add.at(squares, group, _round_squares_up(values))
-            sizes += np.bincount(group, minlength=len(categories))
+        total = partial(_total_groups, value, by, tuple(categories), bounds)
+        sums, sizes, squares = dataset.reduce(total, operator.add, list(dict.fromkeys([value, by])))
         return cls(sums, sizes, squares, dataset.adjacency)
 
     def release_groups(
@@ -407,3 +402,18 @@ class GroupMeansPlan(HypothesisPlan, ABC):
 
     def release_numbers(self, sealed: GroupTotals, bits: BitSource | None) -> Floats:
         return self.release_groups(sealed, bits).numbers
+
+
+def _total_groups(
+    value: str, by: str, categories: tuple[Any, ...], bounds: tuple[float, float], batch: pa.RecordBatch
+) -> NDArray[np.int64]:
+    """Total the sums, sizes and squares of each group over a batch."""
+    totals = np.zeros((3, len(categories)), np.int64)
+    group = encode_categories(batch, by, categories)
+    values = round_to_grid(float_cells(batch.column(value)), bounds)
+    inside = group >= 0
+    group, values = group[inside], values[inside]
+    np.add.at(totals[0], group, values)
+    np.add.at(totals[2], group, _round_squares_up(values))
+    totals[1] += np.bincount(group, minlength=len(categories))
+    return totals

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 from scipy import special
 
@@ -184,9 +187,8 @@ class LinearCorrelationPlan(HypothesisPlan):
     def measure(self, dataset: Dataset) -> PairMoments:
         """Total the products, values and squares of both columns."""
         first, second = self.columns
-        batches = dataset.batches([first, second])
-        pairs = ((float_cells(batch.column(first)), float_cells(batch.column(second))) for batch in batches)
-        return PairMoments(pairs, self.bounds)
+        total = partial(_total_pairs, first, second, self.bounds)
+        return PairMoments.of_totals(dataset.reduce(total, operator.add, [first, second]))
 
     def release_numbers(self, sealed: PairMoments, bits: BitSource | None) -> Floats:
         found = sealed.release_moments(self.shares, rows=self.rows, bits=bits)
@@ -373,12 +375,18 @@ class PairMoments:
 
     def __init__(self, parts: Iterable[tuple[Any, Any]], bounds: PairBounds) -> None:
         totals = np.zeros(5, np.int64)
-        for part in parts:
-            x, y = (
-                np.rint(round_to_grid(values, limits) / _COARSE).astype(np.int64)
-                for values, limits in zip(part, bounds, strict=True)
-            )
-            totals += np.array([(x * y).sum(), x.sum(), y.sum(), (x * x).sum(), (y * y).sum()])
+        for x, y in parts:
+            totals += _sum_pairs(x, y, bounds)
+        self._seal_totals(totals)
+
+    @classmethod
+    def of_totals(cls, totals: NDArray[np.int64]) -> PairMoments:
+        """Seal totals that were summed where rows lie."""
+        moments = cls.__new__(cls)
+        moments._seal_totals(totals)
+        return moments
+
+    def _seal_totals(self, totals: NDArray[np.int64]) -> None:
         product, square = _STEPS**2 // 2, _STEPS**2 // 4
         amounts = (product, _STEPS, _STEPS, square, square)
         self._sealed = [
@@ -395,6 +403,19 @@ class PairMoments:
             for sealed, epsilon, unit in zip(self._sealed, epsilons, units, strict=True)
         ]
         return ReleasedMoments.under_shares(*found, rows=rows, shares=shares)
+
+
+def _sum_pairs(x: Any, y: Any, bounds: PairBounds) -> NDArray[np.int64]:
+    """Sum products, values and squares of two columns, in steps of their grids."""
+    x, y = (
+        np.rint(round_to_grid(values, limits) / _COARSE).astype(np.int64)
+        for values, limits in zip((x, y), bounds, strict=True)
+    )
+    return np.array([(x * y).sum(), x.sum(), y.sum(), (x * x).sum(), (y * y).sum()])
+
+
+def _total_pairs(first: str, second: str, bounds: PairBounds, batch: pa.RecordBatch) -> NDArray[np.int64]:
+    return _sum_pairs(float_cells(batch.column(first)), float_cells(batch.column(second)), bounds)
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,24 @@ def test_noise_reaches_a_threshold_with_the_failure_probability_at_most() -> Non
             assert tail >= failure * math.exp(-rate) * (1 - 1e-3)  # and not with less than the lattice allows
 
 
+@pytest.mark.parametrize("failure", [0.1, 1e-3])
+@pytest.mark.parametrize("rows", [2, 12, 90])
+def test_a_look_costs_what_any_test_costs(rows: int, failure: float) -> None:
+    # A table that needs so many rows of the largest effect to miss the target, and a test that accepts it half of the time.
+    sensitivity = 2**20
+    floor = math.log(1 / (2 * failure)) / rows
+
+    def accepts(level: float) -> float:
+        rate = level / sensitivity
+        left = find_threshold(Fraction(level), Fraction(sensitivity), failure) - rows * sensitivity
+        tail = math.exp(-rate * abs(left)) / (1 + math.exp(-rate))
+        return tail if left > 0 else 1 - tail * math.exp(-rate)
+
+    assert accepts(1.01 * floor) > 0.5  # and no test does at a lower price
+    assert accepts(0.99 * floor) < 0.5
+    assert accepts(0.99 * floor) <= math.exp(0.99 * floor * rows) * failure * (1 + 1e-5)
+
+
 def source_of(total: int, bits: SeededBits) -> OpenSums:
     """Return tests of a model whose deciding sum is this."""
     sealed = np.array([total], np.int64)

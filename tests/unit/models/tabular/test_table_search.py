@@ -54,7 +54,7 @@ def test_at_a_given_epsilon_every_model_has_a_share_and_the_best_one_is_kept() -
 
 
 def test_the_best_regression_has_the_smallest_error() -> None:
-    public = {"target_bounds": (0, 50), "simulation_seed": 1}
+    public = {"target_bounds": (0, 50), "simulation_seed": 2}
     models = [Regressor(columns=GOOD, **public), Regressor(columns=BAD, **public)]
     assert fit_one_of(models, TABLE, target="pay", epsilon=0.5).receipt_.terms["setting"] == "model 0"
     assert fit_one_of(models, TABLE, target="pay", score=("rmse", 5.0), max_epsilon=4).receipt_.outcome.met

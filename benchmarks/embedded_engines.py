@@ -1,0 +1,265 @@
+"""Measures the engines of one machine: processor time and memory per row, group and feature, against plain code.
+
+    python -m benchmarks.embedded_engines [--rows 1e5 1e6] [--features 50] [--groups 1000] [--json FILE] [--picture FILE]
+    python -m benchmarks.embedded_engines --only ridge logistic --rows 1e7
+
+Each case runs in a process of its own, with one BLAS thread, on Parquet of uncompressed floats made once per size. It prints
+processor seconds without the start of the process, peak memory, and passes over the file. Below the table come ratios to plain code
+on the same file, and slopes: the exponent of processor time in rows between the two largest sizes.
+
+Plain code is Arrow with BLAS in float32 for the Gram matrix, DuckDB for sums by group, and scikit-learn for the fit. It bounds
+nothing and adds no noise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+SEED = 20_260
+ROWS_PER_GROUP = 250_000
+PLAIN = {"gram": "plain gram", "grouped sum": "plain grouped sum", "ridge": "plain ridge"}
+PASSES = ("batches", "reduce", "by_unit")
+
+
+def write_table(path: Path, rows: int, features: int, groups: int) -> None:
+    """Write made-up rows, row group by row group."""
+    rng = np.random.default_rng(SEED)
+    slopes = rng.normal(size=features)
+    names = [f"x{place}" for place in range(features)]
+    kinds = [(name, pa.float32()) for name in names]
+    schema = pa.schema([*kinds, ("y", pa.float32()), ("z", pa.int8()), ("g", pa.int32()), ("u", pa.int64())])
+    with pq.ParquetWriter(path, schema, compression="none", use_dictionary=False) as writer:
+        for start in range(0, rows, ROWS_PER_GROUP):
+            many = min(ROWS_PER_GROUP, rows - start)
+            table = rng.random((many, features), dtype=np.float32)
+            score = (table - 0.5) @ slopes
+            others = [
+                np.clip(score / 6, -1, 1).astype(np.float32),
+                (score > 0).astype(np.int8),
+                rng.integers(0, groups, many).astype(np.int32),
+                rng.integers(0, max(rows // 10, 1), many),
+            ]
+            writer.write_table(pa.table([*table.T.copy(), *others], schema=schema))
+
+
+def open_table(path: Path, rows: int, features: int, groups: int, **description: Any) -> tuple[Any, dict[str, int]]:
+    """Open the file as a dataset, and count the passes over it."""
+    import expost
+
+    bounds = {**{f"x{place}": (0, 1) for place in range(features)}, "y": (-1, 1)}
+    if description.get("adjacency") == "replace-one":
+        description["rows"] = rows
+    dataset = expost.Dataset(path, name="t", bounds=bounds, categories={"g": list(range(groups))}, **description)
+    counted = dict.fromkeys(PASSES, 0)
+    for name in PASSES:
+
+        def counting(*given: Any, _plain: Any = getattr(dataset._engine, name), _name: str = name, **terms: Any) -> Any:
+            counted[_name] += 1
+            return _plain(*given, **terms)
+
+        setattr(dataset._engine, name, counting)
+    return dataset, counted
+
+
+def fit_model(path: Path, rows: int, features: int, groups: int, *, ridge: bool) -> dict[str, int]:
+    import expost
+
+    dataset, counted = open_table(path, rows, features, groups, adjacency="replace-one")
+    terms: dict[str, Any] = {"bounds": [(0, 1)] * features, "max_epsilon": 1.0}
+    model = (
+        expost.Ridge(excess_risk=0.01, feature_bound=1.0, **terms)
+        if ridge
+        else expost.LogisticRegression(excess_risk=0.05, classes=[0, 1], **terms)
+    )
+    names = [f"x{place}" for place in range(features)]
+    with contextlib.suppress(expost.TargetNotMet):  # few rows do not reach the accuracy; the passes are the same
+        expost.Session(dataset, expost.epsilon(100)).fit(model, features=names, target="y" if ridge else "z")
+    return counted
+
+
+def ask_question(path: Path, rows: int, features: int, groups: int, *, by: str | None, unit: str) -> dict[str, int]:
+    import expost
+
+    limits = {} if unit == "row" else {"max_groups_per_unit": 4, "max_rows_per_group": 2}
+    dataset, counted = open_table(path, rows, features, groups, unit=unit, **limits)
+    expost.Session(dataset, expost.epsilon(100)).sum("x0", by=by, epsilon=1)
+    return counted
+
+
+def sum_products(path: Path, rows: int, features: int, groups: int) -> dict[str, int]:
+    """Sum the products of clipped rows on the engine's contract, as a model does, in float32 blocks."""
+    from expost.data.data_source import open_source
+
+    names = [f"x{place}" for place in range(features)]
+    open_source(str(path))[0].reduce(_Products(names), np.add, names)
+    return {"reduce": 1}
+
+
+class _Products:
+    def __init__(self, names: list[str]) -> None:
+        self.names = names
+
+    def __call__(self, batch: pa.RecordBatch) -> Any:
+        table = np.column_stack([batch.column(name).to_numpy() for name in self.names]).astype(np.float32)
+        return (table.T @ table).astype(np.float64)
+
+
+def plain_gram(path: Path, rows: int, features: int, groups: int) -> dict[str, int]:
+    names, total = [f"x{place}" for place in range(features)], np.zeros((features, features))
+    with pq.ParquetFile(path, pre_buffer=False) as file:
+        for batch in file.iter_batches(batch_size=1 << 14, columns=names):
+            table = np.column_stack([column.to_numpy() for column in batch.columns])
+            total += table.T @ table
+    return {"batches": 1}
+
+
+def plain_grouped_sum(path: Path, rows: int, features: int, groups: int) -> dict[str, int]:
+    import duckdb
+
+    duckdb.connect(config={"threads": "2"}).sql(f"select g, sum(x0) from '{path}' group by g").fetchall()
+    return {"batches": 1}
+
+
+def plain_ridge(path: Path, rows: int, features: int, groups: int) -> dict[str, int]:
+    from sklearn.linear_model import Ridge
+
+    names = [f"x{place}" for place in range(features)]
+    table = pq.read_table(path, columns=[*names, "y"])
+    matrix = np.column_stack([table.column(name).to_numpy() for name in names]).astype(np.float64)
+    Ridge(alpha=1.0).fit(np.clip(matrix, 0, 1), table.column("y").to_numpy().astype(np.float64))
+    return {"batches": 1}
+
+
+def count_rows(path: Path, rows: int, features: int, groups: int) -> dict[str, int]:
+    """Read every value once, which is the least that a pass costs."""
+    with pq.ParquetFile(path, pre_buffer=False) as file:
+        for _ in file.iter_batches(batch_size=1 << 14):
+            pass
+    return {"batches": 1}
+
+
+CASES: dict[str, Callable[[Path, int, int, int], dict[str, int]]] = {
+    "read": count_rows,
+    "gram": sum_products,
+    "plain gram": plain_gram,
+    "sum": lambda *size: ask_question(*size, by=None, unit="row"),
+    "grouped sum": lambda *size: ask_question(*size, by="g", unit="row"),
+    "plain grouped sum": plain_grouped_sum,
+    "bounded sum": lambda *size: ask_question(*size, by="g", unit="u"),
+    "ridge": lambda *size: fit_model(*size, ridge=True),
+    "plain ridge": plain_ridge,
+    "logistic": lambda *size: fit_model(*size, ridge=False),
+}
+
+
+def measure_here(name: str, path: Path, rows: int, features: int, groups: int) -> dict[str, Any]:
+    """Run one case in this process."""
+    import expost  # noqa: F401  (its import is not part of a case)
+
+    started, clock = time.process_time(), time.perf_counter()
+    counted = CASES[name](path, rows, features, groups)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    seconds = time.process_time() - started, time.perf_counter() - clock
+    return {"cpu": seconds[0], "wall": seconds[1], "peak_mb": peak, "passes": sum(counted.values())}
+
+
+def measure_case(name: str, path: Path, rows: int, features: int, groups: int) -> dict[str, Any]:
+    """Run one case in a process of its own."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "benchmarks.embedded_engines", "--child", name, str(path)]
+    command += ["--rows", str(rows), "--features", str(features), "--groups", str(groups)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return {"case": name, "rows": rows, "features": features, "groups": groups, **json.loads(done.stdout)}
+
+
+def find_slopes(found: list[dict[str, Any]]) -> dict[str, float]:
+    """Return the exponent of processor time in rows between the two largest sizes of each case."""
+    slopes = {}
+    for name in dict.fromkeys(each["case"] for each in found):
+        own = sorted((each["rows"], each["cpu"]) for each in found if each["case"] == name)
+        if len(own) > 1:
+            (few, short), (many, long) = own[-2:]
+            slopes[name] = math.log(long / short) / math.log(many / few)
+    return slopes
+
+
+def draw_growth(found: list[dict[str, Any]], path: str) -> None:
+    """Draw processor time and peak memory against rows, both on logarithmic scales."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4.2), layout="constrained")
+    axes = figure.subplots(1, 2)
+    for axis, key, label in ((axes[0], "cpu", "processor seconds"), (axes[1], "peak_mb", "peak memory, MB")):
+        for name in dict.fromkeys(each["case"] for each in found):
+            own = sorted((each["rows"], each[key]) for each in found if each["case"] == name)
+            style = "--" if name.startswith("plain") else "-"
+            axis.loglog(*zip(*own, strict=True), style, marker="o", markersize=3, label=name)
+        axis.set_xlabel("rows")
+        axis.set_ylabel(label)
+        axis.grid(visible=True, which="major", alpha=0.3)
+    axes[0].legend(fontsize=7)
+    figure.savefig(path)
+
+
+def main(given: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=float, nargs="+", default=[1e4, 1e5, 1e6])
+    parser.add_argument("--features", type=int, default=50)
+    parser.add_argument("--groups", type=int, default=1000)
+    parser.add_argument("--only", nargs="+", default=list(CASES), choices=list(CASES))
+    parser.add_argument("--json")
+    parser.add_argument("--picture")
+    parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
+    chosen = parser.parse_args(given)
+    sizes = [int(rows) for rows in chosen.rows]
+    if chosen.child:
+        name, path = chosen.child
+        print(json.dumps(measure_here(name, Path(path), sizes[0], chosen.features, chosen.groups)))
+        return
+    found: list[dict[str, Any]] = []
+    print(f"{'case':20s} {'rows':>12s} {'cpu s':>9s} {'ns a row':>9s} {'peak MB':>9s} {'passes':>7s}")
+    with tempfile.TemporaryDirectory() as folder:
+        for rows in sizes:
+            path = Path(folder) / f"{rows}.parquet"
+            write_table(path, rows, chosen.features, chosen.groups)
+            for name in chosen.only:
+                one = measure_case(name, path, rows, chosen.features, chosen.groups)
+                found.append(one)
+                each = 1e9 * one["cpu"] / rows
+                print(
+                    f"{name:20s} {rows:12,d} {one['cpu']:9.2f} {each:9.0f} {one['peak_mb']:9.0f} {one['passes']:7d}",
+                    flush=True,
+                )
+            path.unlink()
+    by_case = {(each["case"], each["rows"]): each for each in found}
+    for name, plain in PLAIN.items():
+        for rows in sizes:
+            if (name, rows) in by_case and (plain, rows) in by_case:
+                ratio = by_case[name, rows]["cpu"] / by_case[plain, rows]["cpu"]
+                print(f"{name} against {plain} at {rows:,} rows: {ratio:.2f}x processor time")
+    for name, slope in find_slopes(found).items():
+        print(f"slope of {name} in rows: {slope:.2f}")
+    if chosen.json:
+        Path(chosen.json).write_text(json.dumps({"found": found, "slopes": find_slopes(found)}, indent=2))
+    if chosen.picture:
+        draw_growth(found, chosen.picture)
+
+
+if __name__ == "__main__":
+    main()
