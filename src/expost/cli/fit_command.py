@@ -164,7 +164,7 @@ class FitOptions:
         if self.model not in (*names, last):
             wanted = f"Expected --model {', '.join(names)} or {last}"
             raise InvalidRequest(wanted, got=self.model, do="Name one of them")
-        idle = ("excess_risk", "method") if self.descends else ("solver",)
+        idle: tuple[str, ...] = ("excess_risk", "method") if self.descends else ("solver",)
         if self.is_tabular:
             idle = ("excess_risk", "regularization", "solver")
             idle += ("target_bounds",) if self.model == "classifier" else ("classes",)
@@ -278,10 +278,11 @@ def fit(
     kept_apart(output, source, where)
     budget = None if options.budget is None else epsilon(options.budget, options.billed_delta)
     with open_billed_session(dataset, source, budget=budget, ledger=where, quiet=as_json) as session:
+        columns: dict[str, Any] = {"target": options.target} | ({} if features is None else {"features": features})
         if only_price:
-            print_price(session.price(estimator, features=features, target=options.target), as_json=as_json)
+            print_price(session.price(estimator, **columns), as_json=as_json)
             return
-        fitted = session.fit(estimator, features=features, target=options.target)
+        fitted = session.fit(estimator, **columns)
     document = {"model": str(output), "receipt": fitted.receipt_.to_dict()}
     with told(model_document(fitted)):  # it is paid for, so a full disk must not lose it
         write_model(fitted, output)

@@ -283,7 +283,7 @@ def price(
 
     Example: [bold]expost price flights.parquet count --within 5% --expect 30000 --budget 1[/bold]
     """
-    guess = {} if expect is None else {"expect": expect}
+    guess: dict[str, Any] = {} if expect is None else {"expect": expect}
     with question.session(quiet=as_json) as session:
         found = session.price(question.statistic, *question.subject(), **question.terms(), **guess)
     print_price(found, as_json=as_json)
