@@ -147,7 +147,11 @@ class SqlMethods:
             return session.ask(statement.query, request_id=request_id, keep=keep)
         except BudgetExceeded as error:
             expected, got, do = error._parts
-            refusal = BudgetExceeded(expected, got=got, do=do.replace("max_epsilon=", "AT MOST EPSILON"))
+            named, advice = (
+                text.replace("max_epsilon", "AT MOST EPSILON").replace("EPSILON=", "EPSILON ")
+                for text in (expected, do)
+            )
+            refusal = BudgetExceeded(named, got=got, do=advice.replace("EPSILON ,", "EPSILON,"))
         raise refusal
 
     @explain_arguments

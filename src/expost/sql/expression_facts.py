@@ -155,7 +155,11 @@ def _limit_choice(name: str, arguments: tuple[Expression, ...], found: list[Ends
         nested = inner[0] if len(inner) == 1 else None
         if isinstance(nested, Operation) and nested.name == ("greatest" if name == "least" else "least"):
             # least(greatest(x, 0), 10): the other side is that of the inner constant, whatever x is.
-            ends = [Fraction(each.value) for each in nested.arguments if _is_number(each)]
+            ends = [
+                Fraction(each.value)
+                for each in nested.arguments
+                if isinstance(each, Literal) and isinstance(each.value, int | float)
+            ]
             if ends:
                 return _sorted_ends(limit, pick(limit, other(ends)))
     if any(each is None for each in found):
@@ -178,10 +182,6 @@ def _round_ends(name: str, ends: Ends) -> Ends:
 
 def _sorted_ends(first: Fraction, second: Fraction) -> Ends:
     return min(first, second), max(first, second)
-
-
-def _is_number(expression: Expression) -> bool:
-    return isinstance(expression, Literal) and isinstance(expression.value, int | float)
 
 
 def _combine(name: str, left: Ends, right: Ends) -> Ends | None:

@@ -170,7 +170,7 @@ def test_a_price_spends_nothing_and_is_the_bill() -> None:
 
 def test_a_statement_above_its_cap_is_refused_for_free() -> None:
     asked = session()
-    with pytest.raises(BudgetExceeded, match="above max_epsilon=0.1"):
+    with pytest.raises(BudgetExceeded, match="above AT MOST EPSILON"):
         asked.sql("SELECT COUNT(*) FROM flights ERROR WITHIN 1 AT MOST EPSILON 0.1")
     assert asked.spent().epsilon == 0
 
