@@ -220,6 +220,7 @@ class RemoteSession(StatisticMethods):
         dialect: str = "duckdb",
         tables: Mapping[str, Any] | None = None,
         bounds: Mapping[str, Any] | None = None,
+        max_rows_per_unit: int | None = None,
         request_id: str | None = None,
     ) -> Any:
         """Answer a statement: one table with intervals, one receipt, one charge.
@@ -235,6 +236,8 @@ class RemoteSession(StatisticMethods):
             Public tables that the statement may join, by their names. They are sent to the service.
         bounds : mapping of str to pair, optional
             Public limits of columns that the statement makes, by their names.
+        max_rows_per_unit : int, optional
+            The most rows of one unit that count after a join of private tables.
         request_id : str, optional
             A name for this request. A second run under the same name returns the first answer.
 
@@ -243,7 +246,9 @@ class RemoteSession(StatisticMethods):
         StatementRelease
             The table; of ``EXPLAIN PRICE``, a ``StatementPrice``.
         """
-        found = self._transport.ask(f"{self._path}/sql", self._statement(text, dialect, tables, bounds), request_id)
+        found = self._transport.ask(
+            f"{self._path}/sql", self._statement(text, dialect, tables, bounds, max_rows_per_unit), request_id
+        )
         return decode_release(found["release"]) if "release" in found else _read_statement_price(found)
 
     @explain_arguments
@@ -254,6 +259,7 @@ class RemoteSession(StatisticMethods):
         dialect: str = "duckdb",
         tables: Mapping[str, Any] | None = None,
         bounds: Mapping[str, Any] | None = None,
+        max_rows_per_unit: int | None = None,
     ) -> Any:
         """Return what a statement would cost: its releases, their sensitivity, the worst and the likely price.
 
@@ -267,22 +273,31 @@ class RemoteSession(StatisticMethods):
             Public tables that the statement may join, by their names. They are sent to the service.
         bounds : mapping of str to pair, optional
             Public limits of columns that the statement makes, by their names.
+        max_rows_per_unit : int, optional
+            The most rows of one unit that count after a join of private tables.
 
         Returns
         -------
         StatementPrice
         """
-        body = self._statement(text, dialect, tables, bounds)
+        body = self._statement(text, dialect, tables, bounds, max_rows_per_unit)
         return _read_statement_price(self._transport.post(f"{self._path}/sql-price", body))
 
     def _statement(
-        self, text: str, dialect: str, tables: Mapping[str, Any] | None, bounds: Mapping[str, Any] | None
+        self,
+        text: str,
+        dialect: str,
+        tables: Mapping[str, Any] | None,
+        bounds: Mapping[str, Any] | None,
+        max_rows_per_unit: int | None,
     ) -> dict[str, Any]:
         body: dict[str, Any] = {"sql": text, "dialect": dialect}
         if tables is not None:
             body["tables"] = {name: encode_value(pa.table(each).to_pydict()) for name, each in tables.items()}
         if bounds is not None:
             body["bounds"] = _write_arguments(dict(bounds))
+        if max_rows_per_unit is not None:
+            body["max_rows_per_unit"] = max_rows_per_unit
         return body if not self._place else body | {"place": encode_value([list(step) for step in self._place])}
 
     # Parts

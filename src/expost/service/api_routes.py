@@ -73,6 +73,7 @@ _SQL = json_body(
         "dialect": {"type": "string", "enum": ["duckdb", "postgres", "spark"]},
         "tables": {"type": "object"},
         "bounds": {"type": "object"},
+        "max_rows_per_unit": {"type": "integer", "minimum": 1},
         "place": {"type": "array", "items": {"type": "array"}},
     },
     {"sql": "SELECT city, COUNT(*) AS n FROM people GROUP BY city ERROR WITHIN 5%"},

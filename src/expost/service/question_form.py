@@ -93,11 +93,13 @@ class AskedStatement:
     @classmethod
     def read(cls, data: Any) -> AskedStatement:
         """Read ``{"sql": "SELECT COUNT(*) FROM people ERROR WITHIN 5%", "dialect": "duckdb"}``."""
-        _check_object(data, {"sql", "dialect", "tables", "bounds", "place"}, "statement")
+        _check_object(data, {"sql", "dialect", "tables", "bounds", "max_rows_per_unit", "place"}, "statement")
         text, dialect = data.get("sql"), data.get("dialect", "duckdb")
         if not isinstance(text, str) or not isinstance(dialect, str):
             raise InvalidRequest("Expected a statement as a text", do='Send {"sql": "SELECT COUNT(*) FROM people ..."}')
         terms: dict[str, Any] = {"dialect": dialect}
+        if data.get("max_rows_per_unit") is not None:
+            terms["max_rows_per_unit"] = _read_argument(data["max_rows_per_unit"])
         if data.get("bounds") is not None:
             terms["bounds"] = _read_arguments(data["bounds"])
         if data.get("tables") is not None:
