@@ -25,7 +25,7 @@ from expost.data.sealed_form import ShareForm
 from expost.data.tally import Measured
 from expost.models import LogisticRegression
 
-SLOTS, PARTITIONS, PAUSE = 4, 16, 0.5
+SLOTS, PARTITIONS, PAUSE = 4, 16, 2.0
 GROUPS, FEATURES = 100_000, 50
 
 

@@ -78,6 +78,7 @@ os._exit(0)  # the server of this process is not waited for
 """
 
 
+@pytest.mark.timeout(1200)
 @pytest.mark.skipif(not os.environ.get("EXPOST_LONG"), reason="long profile: each starts several Java processes")
 @pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java, and there is none in PATH")
 @pytest.mark.skipif(util.find_spec("pyspark") is None, reason="the extra spark is not installed")

@@ -117,8 +117,8 @@ def show_release(release: Release[Any]) -> dict[str, Any]:
     if release.value is None:
         return shown
     if isinstance(release, StatementRelease):
-        names, cells = release.table_cells()
-        shown["table"] = (names, [[_text(cell) for cell in row] for row in cells])
+        headings, cells = release.table_cells()
+        shown["table"] = (headings, [[_text(cell) for cell in row] for row in cells])
         return shown
     if is_dataclass(release.value):  # a verdict of several numbers
         titles, (cells,) = release.table_cells()

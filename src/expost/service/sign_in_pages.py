@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import datetime
 import os
+from collections.abc import Callable
+from typing import Any
 
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import RedirectResponse, Response
@@ -45,7 +47,7 @@ class SignInPages:
     def router(self) -> APIRouter:
         """Return the routes, which need no token."""
         router = APIRouter(route_class=PageRoute, include_in_schema=False)
-        lines = [
+        lines: list[tuple[str, str, Callable[..., Response]]] = [
             ("GET", "/login", self.show_login),
             ("POST", "/login", self.login),
             ("POST", "/logout", self.logout),
@@ -84,7 +86,7 @@ class SignInPages:
         page, begun = self._provider.begin(dataset[:_MOST_NAME] or None)
         response = RedirectResponse(page, 303)
         # Lax: the provider's page sends the browser back here, which Strict takes for another site's request.
-        terms = {"max_age": _BEGUN_SECONDS, "httponly": True, "secure": self._secure, "path": "/login"}
+        terms: dict[str, Any] = {"max_age": _BEGUN_SECONDS, "httponly": True, "secure": self._secure, "path": "/login"}
         response.set_cookie(_BEGUN, begun, samesite="lax", **terms)
         return response
 
@@ -108,6 +110,6 @@ class SignInPages:
         self._curator.store.close_page_session(request.cookies.get(COOKIE, ""))
         self._curator.store.open_page_session(cookie, identity.token_id, csrf, self._curator.now() + _SIGNED_IN)
         self._curator.log(identity.actor, "sign in", identity.dataset, token=identity.token_id)
-        terms = {"max_age": int(_SIGNED_IN.total_seconds()), "httponly": True, "secure": self._secure}
+        terms: dict[str, Any] = {"max_age": int(_SIGNED_IN.total_seconds()), "httponly": True, "secure": self._secure}
         response.set_cookie(COOKIE, cookie, samesite="strict", **terms)
         return response

@@ -143,7 +143,12 @@ class SqlMethods:
         )
         if statement.explain:
             return session._price_statement(statement)
-        return session.ask(statement.query, request_id=request_id, keep=keep)
+        try:
+            return session.ask(statement.query, request_id=request_id, keep=keep)
+        except BudgetExceeded as error:
+            expected, got, do = error._parts
+            refusal = BudgetExceeded(expected, got=got, do=do.replace("max_epsilon=", "AT MOST EPSILON"))
+        raise refusal
 
     @explain_arguments
     @_describe

@@ -17,6 +17,7 @@ __all__ = ["ExpressionFacts"]
 Ends = tuple[Fraction, Fraction]
 
 _MOST_VALUES = 1000  # of a bounded whole number that can be grouped by without a list
+_BEYOND = Fraction(1, 10**9)  # as a part of a limit: what float arithmetic may be off
 _WHOLE = frozenset({"+", "-", "*", "%", "abs", "least", "greatest", "coalesce", "CASE"})
 _ROUNDED = frozenset({"floor", "ceil", "integer"})
 
@@ -95,12 +96,7 @@ class ExpressionFacts:
             low, high = bounded[0]
             return max(low, -high, Fraction(0)), max(abs(low), abs(high))
         if name in ("floor", "ceil", "round", "integer"):
-            low, high = bounded[0]
-            return (
-                (low, high)
-                if name == "round" and len(arguments) > 1
-                else (Fraction(math.floor(low)), Fraction(math.ceil(high)))
-            )
+            return _round_ends(name, bounded[0]) if len(arguments) == 1 else bounded[0]
         return bounded[0] if name == "number" else None
 
     def values(self, expression: Expression) -> tuple[Plain, ...] | None:
@@ -168,6 +164,16 @@ def _limit_choice(name: str, arguments: tuple[Expression, ...], found: list[Ends
     beyond = pick(ends[1 - side] for ends in known)
     reached = limit if constants else other(ends[side] for ends in known)
     return _sorted_ends(beyond, reached)
+
+
+def _round_ends(name: str, ends: Ends) -> Ends:
+    """Return the limits of rounded values. Floats may pass a limit that is not whole by their last bits, so it is widened."""
+    wide = [
+        end if end.denominator == 1 else end + sign * _BEYOND * max(abs(end), Fraction(1))
+        for end, sign in zip(ends, (-1, 1), strict=True)
+    ]
+    down, up = (math.ceil if name == "ceil" else math.floor), (math.floor if name == "floor" else math.ceil)
+    return Fraction(down(wide[0])), Fraction(up(wide[1]))
 
 
 def _sorted_ends(first: Fraction, second: Fraction) -> Ends:

@@ -106,9 +106,9 @@ def _price_part(plan: Any) -> PricedPart:
         exact = inner.design.sensitivity
         unit = inner.design.reader.unit if inner.design.reader.linear else 1
         steps = "" if inner.design.reader.linear else " steps"
-        sensitivity = f"{float(exact.amount * unit):.6g}{steps} ({exact.norm.value})"
+        sensitivity = f"{float(exact.amount * unit):.6g}{steps} ({exact.norm.name})"
     elif isinstance(inner, PickPlan):
-        sensitivity = f"{float(inner.sensitivity.amount):.6g} ({inner.sensitivity.norm.value})"
+        sensitivity = f"{float(inner.sensitivity.amount):.6g} ({inner.sensitivity.norm.name})"
     return PricedPart(plan.question, sensitivity, inner.worst_case, climbs=getattr(inner, "climbs", False))
 
 

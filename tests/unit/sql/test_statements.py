@@ -164,13 +164,13 @@ def test_a_price_spends_nothing_and_is_the_bill() -> None:
     text = "SELECT COUNT(*) FROM flights ERROR WITHIN 100 AT MOST EPSILON 1"
     price = asked.sql(f"EXPLAIN PRICE {text}")
     assert asked.spent().epsilon == 0
-    assert "1 (l1)" in str(price)
+    assert "1 (L1)" in str(price)
     assert asked.sql(text).receipt.bill == price.quote.worst_case
 
 
 def test_a_statement_above_its_cap_is_refused_for_free() -> None:
     asked = session()
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceeded, match="above max_epsilon=0.1"):
         asked.sql("SELECT COUNT(*) FROM flights ERROR WITHIN 1 AT MOST EPSILON 0.1")
     assert asked.spent().epsilon == 0
 
@@ -187,7 +187,7 @@ REFUSED = {
     "SELECT COUNT(*) FROM flights": "an accuracy or a privacy level",
     "SELECT delay FROM flights WITH EPSILON 1": "inside an aggregate",
     "SELECT * FROM flights WITH EPSILON 1": "rows themselves are never shown",
-    "SELECT AVG(dleay) FROM flights WITH EPSILON 1": "Did you mean 'delay'",
+    "SELECT AVG(delayy) FROM flights WITH EPSILON 1": "Did you mean 'delay'",
     "SELECT COUNT(*) FROM flighst WITH EPSILON 1": "Did you mean 'flights'",
     "SELECT MEDAIN(delay) FROM flights WITH EPSILON 1": "Did you mean 'MEDIAN'",
     "DELETE FROM flights": "tables are never changed",
@@ -224,9 +224,9 @@ def test_what_is_outside_the_subset_is_refused_with_its_place_for_free(text: str
 
 def test_the_mark_is_under_the_place() -> None:
     with pytest.raises(InvalidRequest) as refusal:
-        session().sql("SELECT COUNT(*),\n  AVG(dleay)\nFROM flights WITH EPSILON 1")
+        session().sql("SELECT COUNT(*),\n  AVG(delayy)\nFROM flights WITH EPSILON 1")
     *_, line, mark = str(refusal.value).split("\n")
-    assert line[mark.index("^") :].startswith("dleay")
+    assert line[mark.index("^") :].startswith("delayy")
 
 
 def test_a_missing_bound_is_shown_as_a_line_of_the_description() -> None:
@@ -250,3 +250,9 @@ def test_a_filter_leaves_out_groups_that_it_excludes_by_itself() -> None:
         "GROUP BY carrier, month WITH EPSILON 1"
     )
     assert [row[:2] for row in release.value] == [("AA", 6), ("AA", 7), ("UA", 6), ("UA", 7)]
+
+
+def test_a_price_above_the_question_cap_says_which_clause_allows_it() -> None:
+    asked = session(1)
+    with pytest.raises(BudgetExceeded, match="Allow it with AT MOST EPSILON"):
+        asked.sql("SELECT COUNT(*) FROM flights ERROR WITHIN 1")

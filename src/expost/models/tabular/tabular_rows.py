@@ -185,7 +185,23 @@ class TabularRows:
     def sum(self, function: ChunkSum[T]) -> T:
         """Return the sum that a function makes of all chunks: of all at once here, or of parts where the rows lie.
 
-        The function is pure and can be pickled. What it returns can be added, exactly and in any order.
+        Parameters
+        ----------
+        function : callable
+            A pure function of an iterable of ``RowChunk``, which can be pickled. What it returns can be added, exactly
+            and in any order.
+
+        Returns
+        -------
+        object
+            The sum over all rows. SECRET.
+
+        Examples
+        --------
+        >>> from expost.models.tabular.column_encoding import FlagColumn
+        >>> rows = TabularRows.read(Dataset(pa.table({"old": [True, False], "stay": [1, 2]})), TableEncoder((FlagColumn("old"),)), "stay")
+        >>> float(rows.sum(lambda chunks: sum(chunk.targets.sum() for chunk in chunks)))
+        3.0
         """
         dataset = self.dataset
         if not dataset.distributed:
