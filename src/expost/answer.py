@@ -118,8 +118,8 @@ def answer(
     budgets = list(map(ledger.budget, accounts))
     use = partial(ledger.budget_use, accounts, protected=protected)
     context = PlanContext(released, frozenset(budget.definition for budget in budgets), use)
-    has_changed = has_changed or getattr(dataset, "has_changed", bool)
-    check_unchanged(has_changed)
+    is_changed: Callable[[], bool] = has_changed or getattr(dataset, "has_changed", bool)
+    check_unchanged(is_changed)
     plan = query.plan(dataset, context)
     question = question_in_part(plan.question, place)
     terms: dict[str, Any] = {"question": question, "protected": protected}
@@ -143,7 +143,7 @@ def answer(
     else:
         paid += staged.settle_unreleased(dataset)
         raise ReleaseOvertaken(paid)
-    if has_changed():
+    if is_changed():
         raise TableChanged
     run.raise_failure(question, staged.hold.worst_case)
     if simulation:

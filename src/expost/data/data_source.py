@@ -233,8 +233,8 @@ def _open_lazy(frame: Any, types: Types) -> Engine:
 def _open_path(text: str, types: Types, implied: Types, text_format: TextFormat) -> tuple[Engine, str | None]:
     """Open one file, all files of a glob, or a table of many files."""
     if _is_lake(text):
-        name = plain_name(text.partition("?")[0].rstrip("/")).stem.rstrip("*_-.")
-        return open_lake(text, types, implied), name or None
+        folder = plain_name(text.partition("?")[0].rstrip("/")).stem.rstrip("*_-.")
+        return open_lake(text, types, implied), folder or None
     paths = [Path(found) for found in sorted(glob.glob(text))] if glob.has_magic(text) else [Path(text)]
     if not paths or not all(path.is_file() for path in paths):
         raise InvalidRequest("Expected a file that exists", got=Path(text).name or text, do=_DO)

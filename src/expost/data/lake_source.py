@@ -25,7 +25,8 @@ from expost.core import InvalidRequest, MissingExtra
 from expost.data.engines.parquet_engine import FileList, ParquetEngine
 from expost.data.source_identity import public_address
 from expost.data.source_version import Version
-from expost.data.untyped_table import TYPES, split_type
+from expost.data.text_format import split_type
+from expost.data.untyped_table import TYPES
 
 __all__ = ["LakeFile", "is_lake", "list_lake", "open_delta", "open_fragments", "open_lake"]
 

@@ -42,7 +42,7 @@ class IcebergEngine(Engine):
     @classmethod
     def of_table(cls, table: Any) -> IcebergEngine:
         """Open a table of a catalog, or a static one."""
-        catalog = getattr(table, "catalog", None)
+        catalog: Any = getattr(table, "catalog", None)
         name = table.name()
         if type(table).__name__ == "StaticTable":
             return cls(table, lambda: table)
@@ -100,7 +100,7 @@ class IcebergEngine(Engine):
 def _newest_metadata(store: Any, path: str) -> str:
     """Return the name of the newest metadata file of a folder."""
     names = [info.base_name for info in store.get_file_info(pa.fs.FileSelector(f"{path}/metadata"))]
-    numbered = [(int(found[1]), name) for name in names if (found := _METADATA.match(name))]
+    numbered: list[tuple[int, str]] = [(int(found[1]), name) for name in names if (found := _METADATA.match(name))]
     if not numbered:
         raise InvalidRequest("Expected an Iceberg table", got=path, do="Check that its metadata folder is whole")
     return max(numbered)[1]
