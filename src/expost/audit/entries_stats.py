@@ -25,6 +25,7 @@ from expost.noise.bits import BitSource
 from expost.noise.lattice import sealed_copies
 from expost.stats import hypothesis
 from expost.stats.hypothesis.rank_rows import RankedRows, RankPlan, TableProtection
+from expost.stats.joint_statistics import JointStatistics
 
 __all__ = ["EQUAL", "entries", "gaussian_pair", "released_pair", "trials_pair"]
 
@@ -69,6 +70,7 @@ def entries() -> Iterable[AuditEntry]:
         "StandardDeviation": _statistic_pairs(partial(stats.StandardDeviation, "x"), rows=EQUAL),
         "Covariance": _statistic_pairs(partial(stats.Covariance, ["x", "y"]), rows=4 * EQUAL),
         "Correlation": _statistic_pairs(partial(stats.Correlation, "x", "y"), rows=4 * EQUAL),
+        "joint_statistics.JointStatistics": _statistic_pairs(partial(JointStatistics, "x", ["rows", "mean"])),
         "Summary": _statistic_pairs(partial(stats.Summary, ["x"]), rows=EQUAL),
         "Quantiles": _statistic_pairs(partial(stats.Quantiles, "x", [0.5], levels=1)),
         "Quantile": _quantile_pairs,

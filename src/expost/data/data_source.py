@@ -81,13 +81,14 @@ def as_table(source: Any) -> pa.Table:
     """Convert an object to a table in memory."""
     with suppress(_ForeignError):
         return _hide_foreign_errors(lambda: source if isinstance(source, pa.Table) else pa.table(source))
+    advice: dict[type, str] = {
+        str: 'Read the file first, such as with pandas.read_csv("states.csv")',
+        list: "Pass columns by name, or pyarrow.Table.from_pylist(rows)",
+    }
     raise InvalidRequest(
         "Expected a table with columns of different names and of one type each",
         got=type(source).__name__,
-        do={
-            str: 'Read the file first, such as with pandas.read_csv("states.csv")',
-            list: "Pass columns by name, or pyarrow.Table.from_pylist(rows)",
-        }.get(type(source), "Convert its columns to numbers, texts, booleans or times"),
+        do=advice.get(type(source), "Convert its columns to numbers, texts, booleans or times"),
     )
 
 

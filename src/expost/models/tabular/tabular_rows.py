@@ -208,10 +208,11 @@ class TabularRows:
             return function(iter(self))
         read = _ChunkReader(self.encoder, self.target, self.classes)
         if dataset.unit.is_row:
-            return dataset.reduce(_OfTableBatch(read, function), operator.add, self._columns)
+            total: T = dataset.reduce(_OfTableBatch(read, function), operator.add, self._columns)
+            return total
         limit = dataset.max_rows_per_unit
         assert limit is not None
-        key, weighed = _PersonKey(read, dataset.unit, self.secret), _OfTablePersons(limit, self.secret, function)
+        key, weighed = _EncodedPersons(read, dataset.unit, self.secret), _OfTablePersons(limit, self.secret, function)
         made: T = dataset.reduce_units(key, weighed, self._columns, merge=operator.add, secret=self.secret)
         return made
 
@@ -279,7 +280,7 @@ class _OfTableBatch(Generic[T]):
 
 
 @dataclass(frozen=True)
-class _PersonKey:
+class _EncodedPersons:
     """Reads a batch as rows with their persons: features and targets are what the function needs of each row."""
 
     reader: _ChunkReader
