@@ -118,7 +118,7 @@ def answer(
     budgets = list(map(ledger.budget, accounts))
     use = partial(ledger.budget_use, accounts, protected=protected)
     context = PlanContext(released, frozenset(budget.definition for budget in budgets), use)
-    is_changed: Callable[[], bool] = has_changed or getattr(dataset, "has_changed", bool)
+    is_changed: Callable[[], bool] = getattr(dataset, "has_changed", bool) if has_changed is None else has_changed
     check_unchanged(is_changed)
     plan = query.plan(dataset, context)
     question = question_in_part(plan.question, place)
