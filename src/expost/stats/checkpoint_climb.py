@@ -258,8 +258,10 @@ class _Rungs:
             if not served.size or served.max() * _LEAST_PILOT > level:
                 return np.zeros(self.cells, bool)
             reference = float(served.max())
-        wanted = np.minimum(_PILOT_WORTH * self.find_spread(pilot, amount / reference), _MOST_PILOT) * needs
-        return np.asarray(np.isfinite(needs) & (level >= np.maximum(wanted, _LEAST_PILOT * reference)))
+        reached = np.isfinite(needs)
+        spread = self.find_spread(pilot, amount / reference)
+        wanted = np.minimum(_PILOT_WORTH * spread, _MOST_PILOT) * np.where(reached, needs, 0.0)
+        return np.asarray(reached & (level >= np.maximum(wanted, _LEAST_PILOT * reference)))
 
     def forecast_hopefully(self, pilot: PilotRelease, scale: float) -> Flags:
         """Return which cells may reach the target at this scale: there may be more rows than the pilot shows.
