@@ -11,13 +11,15 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
 from expost.core import BudgetExceeded, ExpostError, InvalidRequest, Loss, Release, TargetNotMet
+from expost.data import Dataset
+from expost.data.description import Description
 from expost.ledger import Ledger, open_ledger
 from expost.models.descent.training_watch import stop_when
 from expost.models.saved_model import model_document
@@ -133,6 +135,7 @@ class Curator:
         self.ledger: Ledger = open_ledger(settings.ledger)
         self._grid = TimeGrid(settings.time_grid)
         self._sessions: dict[tuple[str, str | None], Session] = {}
+        self._tables: dict[str, Dataset] = {}  # opened again since the start
         self._lock = threading.RLock()
         self._worker = f"{os.getpid()}-{uuid.uuid4().hex[:12]}"
         for each in settings.datasets:
@@ -236,12 +239,12 @@ class Curator:
 
     def _open_session(self, described: DatasetSettings, analyst: str | None, budget: Any = None) -> Session:
         with self._lock:
-            key = (described.name, analyst)
-            if key not in self._sessions:
+            key, dataset = (described.name, analyst), self._find_table(described)
+            if key not in self._sessions or self._sessions[key].dataset is not dataset:
                 payer = None if analyst is None else f"{analyst}/{described.name}"
                 opened = f"dataset:{described.name}" in self.ledger.accounts()
                 self._sessions[key] = Session(
-                    described.dataset,
+                    dataset,
                     None if opened else described.budget,
                     question_cap=None if opened or described.question_cap is None else float(described.question_cap),
                     ledger=self.ledger,
@@ -249,6 +252,15 @@ class Curator:
                     analyst_budget=budget,
                 )
             return self._sessions[key]
+
+    def _find_table(self, described: DatasetSettings) -> Dataset:
+        """Return a table as its owner has it now: opened again if its files have changed."""
+        found = self._tables.get(described.name, described.dataset)
+        if described.description is not None and found.has_changed():
+            # A table that cannot be opened stays as it is, and refuses its questions. The reason would show the owner's paths.
+            with suppress(ExpostError, OSError):
+                found = self._tables[described.name] = Description.read(described.description).open()
+        return found
 
     def limits_of(self, dataset: str) -> QuestionLimits:
         """Return what one question of an analyst about a dataset may cost."""

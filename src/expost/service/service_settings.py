@@ -94,6 +94,8 @@ class DatasetSettings:
         The most epsilon that one question of an analyst may cost. Default: a tenth of the budget where its asker names none.
     approval_above : Fraction, optional
         Questions that may cost more than this epsilon wait for the owner. Default: none waits.
+    description : Path, optional
+        The description that the table is opened from again when its files have changed. Default: it is not opened again.
     """
 
     dataset: Dataset
@@ -101,6 +103,7 @@ class DatasetSettings:
     budget: Guarantee
     question_cap: Fraction | None = None
     approval_above: Fraction | None = None
+    description: Path | None = None
 
     def __post_init__(self) -> None:
         if not self.dataset.name:
@@ -302,8 +305,10 @@ def _read_dataset(data: Any, folder: Path) -> DatasetSettings:
             "Expected a description and a budget of each dataset", do='Write description = "FILE.toml" and budget = 1.0'
         )
     optional = {name: rational(data[name], name) for name in ("question_cap", "approval_above") if name in data}
+    description = Path(_locate(data["description"], folder))
     return DatasetSettings(
-        dataset=Description.read(_locate(data["description"], folder)).open(),
+        dataset=Description.read(description).open(),
+        description=description,
         title=str(data.get("title", "")),
         budget=as_guarantee(_as_budget(data["budget"]), "budget"),
         **optional,
