@@ -124,8 +124,8 @@ def main() -> None:
         while True:
             _, score, model = fit(epsilon=level)
             paid += level
-            found, error = (float(part) for part in model.receipt_.terms["measured accuracy"].split(" ± "))
-            if found - error >= given.accuracy:
+            value, error = (float(part) for part in model.receipt_.terms["measured accuracy"].split(" ± "))
+            if value - error >= given.accuracy:
                 break
             level *= 2
         doubled.append((paid, score))
