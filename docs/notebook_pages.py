@@ -33,11 +33,14 @@ def page(book: Any, stem: str) -> tuple[str, dict[str, bytes]]:
         # Not a block of plain "python": those of a page are run by the tests, and a notebook has a test of its own.
         parts.append(_fenced(cell.source, "{code-block} python"))
         for output in cell.get("outputs", ()):
-            drawn = output.get("data", {}).get("image/png")
+            shown = output.get("data", {})
+            drawn, table = shown.get("image/png"), shown.get("text/html")
             if drawn is not None:
                 name = f"{stem}-{len(pictures) + 1}.png"
                 pictures[name] = base64.b64decode(drawn)
                 parts.append(f"![what the cell above draws]({name})")
+            elif table is not None:
+                parts.append(_fenced(f'<div class="shown">\n{table}\n</div>', "{raw} html"))
             elif said := _said(output):
                 parts.append(_fenced(f":class: printed\n\n{said}", "{code-block} text"))
     parts.append(f"{{download}}`The notebook itself <{stem}.ipynb>`")

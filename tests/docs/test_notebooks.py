@@ -11,32 +11,42 @@ import pytest
 
 FOLDER = Path(__file__).parents[2] / "docs" / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
-PICTURES = {"flights-afternoon": 3, "paper-in-one-page": 2}
+PICTURES = {"afternoon-with-a-service": 4, "paper-in-one-page": 3, "statistics-office": 4}
+NEEDED = ("nbclient", "ipykernel", "matplotlib", "pandas", "sklearn", "fastapi", "uvicorn", "httpx2")
 
 RUN = """
 import sys, nbformat
 from nbclient import NotebookClient
 book = nbformat.read(sys.argv[1], as_version=4)
 NotebookClient(book, timeout=120, kernel_name="python3", resources={"metadata": {"path": sys.argv[2]}}).execute()
-print(sum("image/png" in output.get("data", {}) for cell in book.cells for output in cell.get("outputs", [])))
+outputs = [output for cell in book.cells for output in cell.get("outputs", [])]
+print("".join(output.text for output in outputs if output.get("name") == "stderr"))
+print(sum("image/png" in output.get("data", {}) for output in outputs))
 """
 
 
-def test_both_notebooks_are_there() -> None:
-    assert [path.stem for path in NOTEBOOKS] == ["flights-afternoon", "paper-in-one-page"]
+def test_every_notebook_is_there() -> None:
+    assert [path.stem for path in NOTEBOOKS] == sorted(PICTURES)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_no_seed_hides_chance(path: Path) -> None:
+    assert "seed" not in path.read_text(encoding="utf-8").lower()
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_from_top_to_bottom(path: Path, tmp_path) -> None:
-    pytest.importorskip("nbclient")
-    pytest.importorskip("ipykernel")
+    for name in NEEDED:
+        pytest.importorskip(name)
 
     done = subprocess.run(
         [sys.executable, "-c", RUN, str(path), str(tmp_path)], capture_output=True, text=True, timeout=200
     )
 
     assert done.returncode == 0, done.stderr[-3000:]
-    assert int(done.stdout) == PICTURES[path.stem]
+    *warned, drawn = done.stdout.splitlines()
+    assert not "".join(warned), "a warning is an error"
+    assert int(drawn) == PICTURES[path.stem]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -75,6 +85,17 @@ def test_a_page_shows_text_code_and_what_it_printed_and_drew(pages) -> None:
     assert "\n42\n```" in text
     assert "(book-1.png)" in text and "<Figure>" not in text and "<book.ipynb>" in text
     assert pictures == {"book-1.png": b"drawn"}
+
+
+def test_a_page_shows_a_table_as_a_table(pages) -> None:
+    import nbformat.v4 as v4
+
+    shown = v4.new_output("display_data", data={"text/html": "<table></table>", "text/plain": "Receipt(...)"})
+
+    text, _ = pages.page(book_with(shown), "book")
+
+    assert '```{raw} html\n<div class="shown">\n<table></table>\n</div>\n```' in text
+    assert "Receipt(...)" not in text
 
 
 def test_a_notebook_becomes_a_page_beside_it(pages, tmp_path) -> None:
