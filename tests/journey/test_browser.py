@@ -366,6 +366,80 @@ def test_a_statement_is_priced_while_it_is_written_and_shows_its_table(served: A
     reader.look("answer-statement")
 
 
+def test_a_hypothesis_is_priced_tested_and_comes_with_its_receipt(served: Any, browser: Any) -> None:
+    service, base = served
+    reader = Reader(browser, base)
+    reader.sign_in(service.tokens["ann"])
+    reader.open("/datasets/people")
+    page = reader.page
+    page.wait_for_selector("#hypothesis .price")
+    assert page.is_hidden("#hypothesis [data-plain]")
+    for test in page.eval_on_selector_all("#test option", "found => found.map(each => each.value)"):
+        page.select_option("#test", test)
+        page.wait_for_selector("#hypothesis[aria-busy]", state="detached")
+        # Correlations need a table whose number of rows is public.
+        told = "public number of rows" if "Correlation" in test else "epsilon 0.1"
+        assert told in page.text_content("#hypothesis [data-quote]"), test
+        assert page.is_visible("#group-1") == (test in ("MeanDifferenceTest", "MannWhitneyTest")), test
+    page.select_option("#test", "BinomialTest")
+    page.focus("#test-first")
+    for field in ("equals", "null", "alternative", "level", "test-state"):
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.id") == field
+    reader.look("hypothesis-binomial")
+    page.select_option("#test", "MeanDifferenceTest")
+    page.select_option("#test-state", "power")
+    page.wait_for_selector("#hypothesis >> text=Pass expected_rows")
+    reader.look("hypothesis-refused")
+    page.fill("#effect", "5")
+    page.fill("#deviation", "20")
+    page.fill("#rows", "4000")
+    page.wait_for_selector("#hypothesis .price")
+    page.fill("#level", "0.01")
+    page.wait_for_selector("#hypothesis[aria-busy]", state="detached")
+    assert "'Oslo' against 'Rome'" in page.text_content("#hypothesis [data-quote]")
+    reader.look("hypothesis-power")
+    before = service.curator.ledger.spent("dataset:people").amounts()["epsilon"]
+    page.click("text=Test and pay")
+    page.wait_for_selector("text=Receipt")
+    assert "difference of means: age by city" in page.text_content("h1")
+    assert "p value" in page.text_content("main")
+    reader.look("answer-hypothesis")
+    assert service.curator.ledger.spent("dataset:people").amounts()["epsilon"] > before
+
+
+def test_a_model_is_priced_trained_and_comes_with_its_receipt(served: Any, browser: Any) -> None:
+    service, base = served
+    token = service.curator.create_token(role=Role.ANALYST, subject="ida", dataset="people", budget=(2.0, 1e-4)).text
+    reader = Reader(browser, base)
+    reader.sign_in(token)
+    reader.open("/datasets/people")
+    page = reader.page
+    page.wait_for_selector("#training .price")
+    assert page.is_hidden("#target-number") and page.is_visible("#measure-Classifier")
+    page.select_option("#estimator", "Regressor")
+    page.select_option("#target-number", "pay")
+    for box in page.locator("#training input[type=checkbox]").all():
+        box.uncheck()
+    page.wait_for_selector("#training >> text=Expected a column to predict from")
+    reader.look("model-refused")
+    page.check("#training input[name='feature.age']")
+    page.fill("#score", "0.1")
+    page.wait_for_selector("#training .price")
+    reader.look("model-score")
+    page.select_option("#fit-state", "epsilon")
+    page.fill("#fit-epsilon", "0.15")
+    page.wait_for_selector("#training >> text=epsilon 0.15")
+    assert page.is_hidden("#score")
+    reader.look("model")
+    page.click("text=Train and pay")
+    page.wait_for_selector("text=Receipt")
+    assert "It is fitted" in page.text_content("main")
+    reader.look("answer-model")
+    assert "epsilon 0.15, delta 1e-06" in page.text_content("main")
+    assert service.curator.ledger.spent("analyst:ida/people").amounts()["epsilon"] > 0
+
+
 def test_a_person_of_an_organisation_signs_in_without_a_token(
     tmp_path: Path, browser: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,6 +94,7 @@ class TokenRecord:
     """A token as the service keeps it.
 
     ``subject`` is the person or program that holds it. ``dataset`` is the one that it opens, None for all of them.
+    ``parent`` is the token whose holder made this one on the page, and which ends it when it is revoked.
     """
 
     token_id: str
@@ -105,6 +106,7 @@ class TokenRecord:
     created: datetime.datetime
     expires: datetime.datetime | None
     revoked: datetime.datetime | None = None
+    parent: str | None = None
 
     @classmethod
     def of(
@@ -143,6 +145,17 @@ class Identity:
     subject: str
     dataset: str | None
     token_id: str
+    parent: str | None = None
+
+    @classmethod
+    def of(cls, record: TokenRecord) -> Identity:
+        """Return who holds a token."""
+        return cls(record.role, record.subject, record.dataset, record.token_id, record.parent)
+
+    @property
+    def limited_as(self) -> str:
+        """What limits count together: a token and those that its holder made with it."""
+        return self.parent or self.token_id
 
     @property
     def actor(self) -> str:

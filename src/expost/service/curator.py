@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -36,6 +36,7 @@ from expost.session.wire_format import encode_price, encode_release
 __all__ = ["Curator", "Refused", "error_body", "status_of"]
 
 _BEAT_SECONDS, _LOST_SECONDS = 2.0, 15.0
+_MOST_OWN_TOKENS = 10
 _STATUS = {
     "invalid_request": 400,
     "wrong_arguments": 400,
@@ -207,6 +208,44 @@ class Curator:
         self.store.add_token(record)
         self.log(actor, "create token", dataset, token=secret.token_id, role=role.value, subject=subject)
         return secret
+
+    def create_own_token(self, who: Identity, lifetime: datetime.timedelta) -> TokenSecret:
+        """Make a token with the rights of the one that somebody is signed in with, and that ends with it.
+
+        Parameters
+        ----------
+        who : Identity
+            Who makes it for himself or herself.
+        lifetime : timedelta
+            How long it works, unless the first token ends before.
+        """
+        found = self.store.find_token(who.token_id)
+        first = found if found is None or found.parent is None else self.store.find_token(found.parent)
+        if first is None or not first.is_usable(self.now()):
+            raise Refused(401, "unauthorized", "Your token no longer works. Ask the owner.")
+        if len(self.own_tokens(who)) >= _MOST_OWN_TOKENS:
+            raise InvalidRequest(
+                f"Expected at most {_MOST_OWN_TOKENS} tokens that you made", do="Revoke one that you no longer use"
+            )
+        secret = TokenSecret.make()
+        record = TokenRecord.of(
+            secret, role=first.role, subject=first.subject, dataset=first.dataset, now=self.now(), lifetime=lifetime
+        )
+        expires = record.expires if first.expires is None else min(record.expires or first.expires, first.expires)
+        self.store.add_token(replace(record, expires=expires, parent=first.token_id))
+        self.log(who.actor, "create own token", first.dataset, token=secret.token_id, parent=first.token_id)
+        return secret
+
+    def own_tokens(self, who: Identity) -> list[TokenRecord]:
+        """Return the usable tokens with the same rights that somebody made on the page, oldest first."""
+        usable = self.usable_tokens(who.subject)
+        return [each for each in usable if each.parent is not None and each.dataset == who.dataset]
+
+    def revoke_own_token(self, who: Identity, token_id: str) -> None:
+        """Revoke a token that somebody made on the page."""
+        if token_id not in {each.token_id for each in self.own_tokens(who)}:
+            raise Refused(404, "not_found", "There is no such token of yours.")
+        self.revoke_token(token_id, actor=who.actor)
 
     def usable_tokens(self, subject: str) -> list[TokenRecord]:
         """Return the tokens of a name that are neither revoked nor expired, oldest first."""

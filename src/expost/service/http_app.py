@@ -19,6 +19,7 @@ from expost.service.http_requests import BodyLimit, Gate, refusal
 from expost.service.job_pool import JobPool
 from expost.service.openapi_document import describe_routes
 from expost.service.openid_provider import OpenIdProvider
+from expost.service.own_token_pages import OwnTokenPages
 from expost.service.owner_pages import OwnerPages
 from expost.service.owner_routes import OwnerApi
 from expost.service.page_frame import PageFrame, static_files
@@ -67,6 +68,7 @@ def create_app(curator: Curator) -> FastAPI:
     app.include_router(AnalystApi(curator, gate, pool).router())
     app.include_router(OwnerApi(curator, gate, pool).router())
     app.include_router(SignInPages(curator, gate, frame, provider).router())
+    app.include_router(OwnTokenPages(curator, gate, frame).router())
     app.include_router(AnalystPages(curator, gate, pool, frame).router())
     app.include_router(OwnerPages(curator, gate, pool, frame).router())
     app.mount("/static", static_files())

@@ -183,7 +183,7 @@ class Gate:
         record = self._curator.store.find_token(secret.token_id)
         if not self._verified.matches(secret, record) or record is None or not record.is_usable(self._curator.now()):
             return None
-        return Identity(record.role, record.subject, record.dataset, record.token_id)
+        return Identity.of(record)
 
     def identify_cookie(self, cookie: str) -> Identity | None:
         """Return whose page session a cookie is; its token must still work."""
@@ -191,7 +191,7 @@ class Gate:
         record = None if found is None else self._curator.store.find_token(found[0])
         if record is None or not record.is_usable(self._curator.now()):
             return None
-        return Identity(record.role, record.subject, record.dataset, record.token_id)
+        return Identity.of(record)
 
     def check_usable(self, identity: Identity) -> None:
         """Refuse to give an answer to a token that was revoked or has expired since its request began."""
@@ -221,9 +221,9 @@ class Gate:
     def _count(self, identity: Identity) -> None:
         most, now = self._curator.settings.limits.requests_per_minute, time.monotonic()
         with self._lock:
-            began, sent = self._sent.get(identity.token_id, (now, 0))
+            began, sent = self._sent.get(identity.limited_as, (now, 0))
             began, sent = (now, 0) if now - began >= 60 else (began, sent)
-            self._sent[identity.token_id] = (began, sent + 1)
+            self._sent[identity.limited_as] = (began, sent + 1)
         if sent >= most:
             raise Refused(429, "too_many_requests", f"Expected at most {most} requests per minute. Wait a little.")
 
@@ -231,16 +231,16 @@ class Gate:
         """Count a running question of a token; refuse if there are too many."""
         most = self._curator.settings.limits.jobs_per_token
         with self._lock:
-            running = self._running.get(identity.token_id, 0)
+            running = self._running.get(identity.limited_as, 0)
             if running < most:
-                self._running[identity.token_id] = running + 1
+                self._running[identity.limited_as] = running + 1
         if running >= most:
             raise Refused(429, "too_many_jobs", f"Expected at most {most} questions at the same time. Wait for one.")
 
     def end_job(self, identity: Identity) -> None:
         """Count a question of a token that has ended."""
         with self._lock:
-            self._running[identity.token_id] = max(0, self._running.get(identity.token_id, 0) - 1)
+            self._running[identity.limited_as] = max(0, self._running.get(identity.limited_as, 0) - 1)
 
 
 def _digest(text: str) -> bytes:

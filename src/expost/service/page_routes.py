@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import uuid
 from collections.abc import Callable
 from typing import Any
 
 from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 
 from expost.core import BudgetExceeded, ExpostError, InvalidRequest
 from expost.core.table_text import csv_text
@@ -17,6 +18,7 @@ from expost.service.answer_page import HISTORY_COLUMNS, answer_facts, history_li
 from expost.service.api_routes import answer_request
 from expost.service.curator import Curator, Refused, status_of
 from expost.service.http_requests import Gate, StrictRoute
+from expost.service.inference_menu import kind_of, list_models, list_tests, read_fit, read_test
 from expost.service.job_pool import JobPool
 from expost.service.page_frame import PageFrame, PageRoute, read_form
 from expost.service.price_preview import FreeLook
@@ -60,11 +62,16 @@ class AnalystPages:
             RouteLine("GET", "/datasets/{dataset}", "see datasets", self.show_dataset),
             RouteLine("POST", "/datasets/{dataset}/ask", "ask", self.buy),
             RouteLine("POST", "/datasets/{dataset}/sql", "ask", self.buy_statement),
+            RouteLine("POST", "/datasets/{dataset}/test", "ask", self.buy_test),
+            RouteLine("POST", "/datasets/{dataset}/test-price", "price", self.price_test),
+            RouteLine("POST", "/datasets/{dataset}/fit", "fit", self.buy_fit),
+            RouteLine("POST", "/datasets/{dataset}/fit-price", "price", self.price_fit),
             RouteLine("GET", "/history", "see own releases", self.show_history),
             RouteLine("GET", "/history.csv", "see own releases", self.export_history),
             RouteLine("GET", "/history.html", "see own releases", self.report_history),
             RouteLine("GET", "/answers/{job}.csv", "see own releases", self.export_answer),
             RouteLine("GET", "/answers/{job}.html", "see own releases", self.report_answer),
+            RouteLine("GET", "/answers/{job}.json", "see own releases", self.export_model),
             RouteLine("GET", "/answers/{job}", "see own releases", self.show_answer),
             RouteLine("POST", "/answers/{job}/cancel", "see own jobs", self.cancel),
         ]
@@ -112,7 +119,11 @@ class AnalystPages:
             **balance_facts(self._curator, dataset, who),
             "frozen": self._curator.store.is_frozen(dataset),
             "menu": menu_for(public["columns"]),
+            "tests": list_tests(public["columns"]),
+            "models": list_models(public["columns"]),
+            "columns": [each | {"kind": kind_of(each)} for each in public["columns"]],
             "form": {},
+            "quotes": {},
             "key": str(uuid.uuid4()),
         }
         return self._frame.render(request, "dataset.html", who, status=status, here="datasets", **(facts | more))
@@ -150,6 +161,43 @@ class AnalystPages:
     async def buy_statement(self, request: Request, dataset: str) -> Response:
         """Ask the statement of a form."""
         return await self._buy(request, dataset, "sql", lambda form: {"sql": form.get("sql", "")})
+
+    async def buy_test(self, request: Request, dataset: str) -> Response:
+        """Run the hypothesis test of a form."""
+        return await self._buy(request, dataset, "ask", self._test_reader(dataset))
+
+    async def buy_fit(self, request: Request, dataset: str) -> Response:
+        """Fit the model of a form."""
+        return await self._buy(request, dataset, "fit", read_fit)
+
+    async def price_test(self, request: Request, dataset: str) -> Response:
+        """Show what the test of a form would cost; nothing is spent."""
+        return await self._price(request, dataset, "ask", self._test_reader(dataset), "test")
+
+    async def price_fit(self, request: Request, dataset: str) -> Response:
+        """Show what the fit of a form would cost; nothing is spent."""
+        return await self._price(request, dataset, "fit", read_fit, "fit")
+
+    def _test_reader(self, dataset: str) -> Callable[[dict[str, str]], dict[str, Any]]:
+        columns = public_facts(self._curator.describe_dataset(dataset).dataset)["columns"]
+        return lambda form: read_test(form, columns)
+
+    async def _price(
+        self, request: Request, dataset: str, kind: str, read: Callable[[dict[str, str]], dict[str, Any]], place: str
+    ) -> Response:
+        """Return the price of a form: for the script as a part of the page, for a browser without it as the whole page."""
+        who, form = sender_of(request), await read_form(request)
+        price: dict[str, Any] = {}
+        refused = ""
+        try:
+            price = await asyncio.to_thread(self._curator.price_of, kind, dataset, who, read(form))
+        except (InvalidRequest, BudgetExceeded) as error:
+            refused = str(error)
+        shown = self._frame.fragment("preview_terms.html", price=price, refused=refused)
+        if "x-csrf-token" in request.headers:
+            return HTMLResponse(shown)
+        terms: dict[str, Any] = {"form": form, "quotes": {place: shown}}
+        return await asyncio.to_thread(self._dataset_page, request, who, dataset, **terms)
 
     async def _buy(
         self, request: Request, dataset: str, kind: str, read: Callable[[dict[str, str]], dict[str, Any]]
@@ -200,6 +248,15 @@ class AnalystPages:
         release = self._own_release(request, job)
         headers = {"content-disposition": f'attachment; filename="answer-{job[:8]}.csv"'}
         return PlainTextResponse(csv_text(*release.table_cells()), media_type="text/csv", headers=headers)
+
+    def export_model(self, request: Request, job: str) -> Response:
+        """Return a fitted model as a file that ``load_model`` reads."""
+        record = self._curator.own_request(sender_of(request), job)
+        body = json.loads(record.response or "null") if self._pool.is_visible(record) else {}
+        if "model" not in body:
+            raise Refused(404, "not_found", "There is no such model.")
+        headers = {"content-disposition": f'attachment; filename="model-{job[:8]}.json"'}
+        return JSONResponse(body["model"], headers=headers)
 
     def report_answer(self, request: Request, job: str) -> Response:
         """Return an answer as a report."""

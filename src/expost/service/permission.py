@@ -19,6 +19,7 @@ ACTIONS: dict[str, frozenset[Role]] = {
     "fit": _ASKERS,
     "see own releases": _ASKERS,
     "see own jobs": _ASKERS,
+    "change own tokens": frozenset({Role.ANALYST, Role.AUDITOR}),
     "see spending": _WATCHERS,
     "see audit log": _WATCHERS,
     "verify ledger": _WATCHERS,

@@ -36,6 +36,12 @@ _TOKENS = sql.Table(
     sql.Column("expires", sql.String(40)),
     sql.Column("revoked", sql.String(40)),
 )
+_PARENTS = sql.Table(
+    "service_token_parents",
+    _TABLES,
+    sql.Column("token_id", sql.String(40), primary_key=True),
+    sql.Column("parent", sql.String(40), nullable=False, index=True),
+)
 _REQUESTS = sql.Table(
     "service_requests",
     _TABLES,
@@ -196,23 +202,27 @@ class ServiceStore:
         row = vars(record) | {"role": record.role.value}
         times = {name: _write_time(row[name]) for name in ("created", "expires", "revoked")}
         with self._writing() as connection:
+            parent = row.pop("parent")
             connection.execute(sql.insert(_TOKENS), row | times)
+            if parent is not None:
+                connection.execute(sql.insert(_PARENTS), {"token_id": record.token_id, "parent": parent})
 
     def find_token(self, token_id: str) -> TokenRecord | None:
         """Return a token by its id."""
         with self._reading() as connection:
-            row = connection.execute(sql.select(_TOKENS).where(_TOKENS.c.token_id == token_id)).mappings().first()
+            row = connection.execute(_read_tokens().where(_TOKENS.c.token_id == token_id)).mappings().first()
         return None if row is None else _read_token(row)
 
     def list_tokens(self) -> list[TokenRecord]:
         """Return all tokens, oldest first."""
         with self._reading() as connection:
-            return list(
-                map(_read_token, connection.execute(sql.select(_TOKENS).order_by(_TOKENS.c.created)).mappings())
-            )
+            return list(map(_read_token, connection.execute(_read_tokens().order_by(_TOKENS.c.created)).mappings()))
 
     def revoke_token(self, token_id: str, now: datetime.datetime) -> bool:
-        """Revoke a token and end the page sessions that it opened; return whether it was there and not revoked yet."""
+        """Revoke a token and end the page sessions that it opened; return whether it was there and not revoked yet.
+
+        Tokens that it made for its holder end with it: see ``_read_tokens``.
+        """
         usable = (_TOKENS.c.token_id == token_id) & (_TOKENS.c.revoked.is_(None))
         with self._writing() as connection:
             connection.execute(sql.delete(_SESSIONS).where(_SESSIONS.c.token_id == token_id))
@@ -396,6 +406,16 @@ class ServiceStore:
 def _select_request(connection: sql.Connection, request_id: str) -> RequestRecord | None:
     row = connection.execute(sql.select(_REQUESTS).where(_REQUESTS.c.request_id == request_id)).mappings().first()
     return None if row is None else RequestRecord(**row)
+
+
+def _read_tokens() -> sql.Select[Any]:
+    """Select tokens; one that a token made for itself is revoked as soon as that one is."""
+    made_by = _TOKENS.alias()
+    revoked = sql.func.coalesce(_TOKENS.c.revoked, made_by.c.revoked).label("revoked")
+    own = [each for each in _TOKENS.c if each.name != "revoked"]
+    joined = _TOKENS.outerjoin(_PARENTS, _PARENTS.c.token_id == _TOKENS.c.token_id)
+    joined = joined.outerjoin(made_by, made_by.c.token_id == _PARENTS.c.parent)
+    return sql.select(*own, revoked, _PARENTS.c.parent).select_from(joined)
 
 
 def _read_token(row: Mapping[Any, Any]) -> TokenRecord:

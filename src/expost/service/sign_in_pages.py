@@ -94,12 +94,12 @@ class SignInPages:
         """Open a page session for a person whom the organisation has signed in, with a token made for that name."""
         assert self._provider is not None
         signed_in = self._provider.finish(request.cookies.get(_BEGUN, ""), request.query_params)
-        usable = self._curator.usable_tokens(signed_in.name)
+        usable = [each for each in self._curator.usable_tokens(signed_in.name) if each.parent is None]
         wanted = [each for each in usable if each.dataset == signed_in.dataset] or usable
         if not wanted:
             raise Refused(403, "unknown_person", "You have no token of this service. Ask the owner for one.")
         token = wanted[-1]  # the newest
-        identity = Identity(token.role, token.subject, token.dataset, token.token_id)
+        identity = Identity.of(token)
         # A page of ours opens the next one: after a redirect from another site a Strict cookie would not be sent.
         response = self._frame.render(request, "signed_in.html")
         response.delete_cookie(_BEGUN, path="/login")

@@ -5,11 +5,21 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.served import Served, write_people
 
+from expost.models import load_model
 from expost.service import Role
+from expost.service.inference_menu import list_tests, read_test
+from expost.service.question_form import TESTS, AskedQuestion
 from expost.service.question_menu import MENU, question_of
+
+
+def public_columns() -> list[dict[str, Any]]:
+    facts = {"bounds": None, "categories": None, "time_range": None}
+    found = [facts | {"name": name, "bounds": [0, 9]} for name in ("age", "pay")]
+    return found + [facts | {"name": name, "categories": ["Oslo", "Rome"]} for name in ("city", "job")]
 
 
 class Checker(HTMLParser):
@@ -98,7 +108,7 @@ def preview(served: Served, csrf: str, statistic: str, **arguments: Any) -> Any:
 
 def test_every_question_of_the_menu_is_priced_and_shown_on_made_up_rows(served: Served) -> None:
     csrf = sign_in(served, "ann")
-    page = served.http.get("/datasets/people").text
+    page = served.http.get("/datasets/people").text.partition('id="statement"')[0]
     assert set(re.findall(r'<option value="([a-z-]+)" data-fields', page)) == set(ASKED) == {m.statistic for m in MENU}
     for line in MENU:
         within = 200 if line.example == "50" else 1.0 if line.example == "0.2" else "30%"
@@ -235,3 +245,59 @@ def test_an_unknown_page_is_a_page_and_an_unknown_route_is_json(served: Served) 
     assert "Not found" in served.http.get("/nowhere", headers={"accept": "text/html"}).text
     assert served.http.get("/v1/nowhere").json()["error"]["code"] == "not_found"
     assert "Not allowed" in served.http.get("/owner", headers={"accept": "text/html"}).text
+
+
+@pytest.mark.parametrize(
+    ("place", "form", "told"),
+    [
+        (
+            "test",
+            {"test": "MeanDifferenceTest", "test-first": "age", "test-second": "city", "test-epsilon": "0.1"},
+            "epsilon 0.1",
+        ),
+        (
+            "fit",
+            {"estimator": "Regressor", "target-number": "pay", "feature.age": "on", "feature.pay": "on"}
+            | {"fit-state": "epsilon", "fit-epsilon": "0.2"},
+            "epsilon 0.2, delta",
+        ),
+        ("test", {"test": "MeanDifferenceTest", "test-first": "nothing", "test-epsilon": "0.1"}, "different groups"),
+        ("test", {"test": "AnovaTest", "test-epsilon": "<b>"}, "&lt;b&gt;"),
+        ("fit", {"estimator": "Ridge"}, "Ridge"),
+    ],
+)
+def test_tests_and_models_are_priced_without_a_script(
+    served: Served, place: str, form: dict[str, str], told: str
+) -> None:
+    csrf = sign_in(served, "ann")
+    before = len(served.curator.ledger.history())
+    page = served.http.post(f"/datasets/people/{place}-price", data=form | {"csrf": csrf})
+    part = served.http.post(f"/datasets/people/{place}-price", data=form, headers={"x-csrf-token": csrf})
+    assert page.status_code == part.status_code == 200
+    assert part.text.strip() in page.text and told in part.text and "<b>" not in part.text
+    assert len(served.curator.ledger.history()) == before
+    assert served.http.post(f"/datasets/people/{place}-price", data=form).status_code == 403
+    assert served.http.post(f"/datasets/people/{place}", data=form).status_code == 403
+
+
+@pytest.mark.parametrize("test", [line.test for line in list_tests(public_columns())])
+def test_every_test_of_the_menu_is_asked_with_the_same_words_as_in_python(test: str) -> None:
+    names = {"number": ["age", "pay"], "category": ["city", "job"]}
+    (line,) = [each for each in list_tests(public_columns()) if each.test == test]
+    form = {f"test-{field}": names[kind].pop() for field, (_, kind) in line.columns.items()}
+    form |= {"test": test, "test-epsilon": "0.1", "null": "0.5"}
+    asked = AskedQuestion.read(read_test(form, public_columns()))
+    assert TESTS[test](**asked.arguments).question
+    assert asked.arguments["level"] == 0.05
+
+
+def test_a_model_bought_on_the_page_is_a_file_for_python(served: Served, tmp_path: Path) -> None:
+    csrf = sign_in(served, "ann")
+    form = {"estimator": "Regressor", "target-number": "pay", "feature.age": "on", "csrf": csrf}
+    page = served.http.post("/datasets/people/fit", data=form | {"fit-state": "epsilon", "fit-epsilon": "0.4"})
+    (address,) = re.findall(r'href="(/answers/[0-9a-f]+[.]json)"', page.text)
+    (tmp_path / "model.json").write_text(served.http.get(address).text, encoding="utf-8")
+    assert len(load_model(tmp_path / "model.json").predict(pa.table({"age": [30, 60]}))) == 2
+    sign_in(served, "bob")
+    assert served.http.get(address).status_code == 404
+    assert served.http.get("/answers/none.json").status_code == 404

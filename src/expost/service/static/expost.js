@@ -111,6 +111,47 @@
   select.elements.sql.addEventListener("input", () => { select.setAttribute("aria-busy", "true"); asking++; clearTimeout(waiting); waiting = setTimeout(price, 400); });
   select.addEventListener("submit", () => { select.querySelector("button").disabled = true; });
   if (select.elements.sql.value) price();
+  document.querySelectorAll("form.priced").forEach(watch);
+  // A form whose fields depend on what is chosen, and whose price the service shows as a part of the page.
+  function watch(priced) {
+    const told = priced.querySelector("[data-quote]");
+    let mine = 0, pause = 0;
+    function arrange() {
+      const chosen = [...priced.querySelectorAll("select[data-picks]")].map((each) => each.selectedOptions[0].dataset);
+      const needed = chosen.flatMap((each) => words(each.fields)), power = words(chosen[0].power);
+      const state = priced.querySelector("#test-state");
+      if (state) {
+        const usable = chosen[0].power !== "";
+        state.options[1].hidden = state.options[1].disabled = !usable;
+        if (!usable && state.value === "power") { state.value = "epsilon"; arrange(); return; }
+        if (state.value === "power") needed.push(...power);
+      }
+      priced.querySelectorAll("[data-for]").forEach((each) => { each.hidden = !needed.includes(each.dataset.for); });
+      let taken = null;
+      for (const [name, kind] of words(chosen[0].kinds?.trim()).map((each) => each.split(":"))) {
+        const list = priced.elements[name], fitting = [];
+        for (const option of list.options) {
+          option.hidden = option.disabled = option.dataset.type !== kind || option.value === taken;
+          if (!option.disabled) fitting.push(option);
+        }
+        if (fitting.length && (list.selectedOptions[0]?.disabled ?? true)) fitting[0].selected = true;
+        taken = list.value;
+      }
+    }
+    async function quoteForm(asked) {
+      const found = await fetch(priced.dataset.price, { method: "POST", headers: { "x-csrf-token": csrf }, body: new URLSearchParams(new FormData(priced)) });
+      const text = await found.text();
+      if (asked !== mine) return;
+      priced.removeAttribute("aria-busy");
+      if (found.ok) told.innerHTML = text; else told.replaceChildren(hint("The service gives no price now. Try again later."));
+    }
+    const soon = () => { priced.setAttribute("aria-busy", "true"); clearTimeout(pause); const asked = ++mine; pause = setTimeout(() => quoteForm(asked), 300); };
+    priced.addEventListener("input", () => { arrange(); soon(); });
+    priced.addEventListener("submit", () => { priced.querySelector("button[type=submit]").disabled = true; });
+    priced.querySelector("[data-plain]").hidden = true;
+    arrange();
+    soon();
+  }
   let timer = 0, touched = field("within").value !== field("within").dataset.first;
   const later = () => { form.setAttribute("aria-busy", "true"); latest++; clearTimeout(timer); timer = setTimeout(look, 250); show(); write(); };
   form.addEventListener("input", (event) => {
