@@ -168,7 +168,8 @@ def _check_options(source: Any, types: Types, text_format: TextFormat) -> None:
     text_format.check()
     is_text = _is_text(source, text_format)
     is_path = isinstance(source, str | Path) and not _DATABASE.match(str(source)) and not _QUERY.match(str(source))
-    if is_path and not is_text and not _is_lake(source) and Path(source).suffix.lower() not in _BINARY:
+    named = is_path and not glob.has_magic(str(source))  # the files that a glob finds are looked at when they are opened
+    if named and not is_text and not _is_lake(source) and Path(source).suffix.lower() not in _BINARY:
         _refuse_file(str(source))
     if not is_text and text_format.changed:
         raise InvalidRequest(f"Expected {text_format.changed[0]} only with a CSV file", do="Leave it out")

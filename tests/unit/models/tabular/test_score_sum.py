@@ -160,6 +160,9 @@ def test_what_is_certified_is_in_the_measure_of_the_target_and_on_its_safe_side(
         if score[0] == "r2":
             assert certified is None  # its denominator is an estimate without a proved error
             continue
+        if score[1] >= 7:
+            assert certified is None  # above every loss that the bounds allow, so nothing is certified
+            continue
         assert certified is not None
         assert certified != value
         assert (certified > value) == (score[0] in ("log_loss", "rmse", "mae"))
