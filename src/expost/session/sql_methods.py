@@ -206,7 +206,7 @@ class SqlMethods:
         likely = guess_bill(plan.worst_case, query.target, self._own_receipts(), climbs=climbs, question=query.question)
         note = self._account_note(plan.worst_case)
         quote = PriceQuote(query.question, plan.worst_case, likely, above_cap=above, account_note=note)
-        return sql.StatementPrice(quote, parts, sql.describe_unit(dataset))
+        return sql.StatementPrice(quote, parts, sql.describe_unit(dataset), statement.groups)
 
 
 def _load_sql() -> Any:

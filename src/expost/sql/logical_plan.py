@@ -120,6 +120,11 @@ class LogicalPlan:
     offset: int = 0
     distinct: bool = False
 
+    @property
+    def public_groups(self) -> int:
+        """Return the number of groups by public values. Private keys count as one: how many there are is not known."""
+        return math.prod(len(each.values) for each in self.groups if each.values is not None)
+
 
 @dataclass(frozen=True, slots=True)
 class Shown:

@@ -43,6 +43,11 @@ class Statement:
     dataset: Dataset
     explain: bool
 
+    @property
+    def groups(self) -> int:
+        """Return the number of groups by public values; private keys count as one."""
+        return self.query.logical.public_groups
+
 
 def read_statement(
     text: str,
@@ -132,6 +137,8 @@ def _build_query(
         source.refuse(clauses.places["delta"], "no delta: all groups are public", do="Leave WITH DELTA out")
     _check_limits(source, plan)
     errors = _share_tolerances(source, plan, clauses)
+    if plan.public_groups == 0:  # WHERE excludes every public group: there is nothing to release
+        return StatementQuery(question, plan, (), confidence=clauses.confidence, where=plan.where, epsilon=1)
     epsilon, cap = clauses.epsilon, clauses.max_epsilon
     if epsilon is None and needs and cap is None:
         cap = Fraction(1) if default_cap is None else default_cap()

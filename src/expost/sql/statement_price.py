@@ -62,6 +62,8 @@ class StatementPrice:
         The releases of the statement, each paid once.
     unit : str
         Who is protected, and by how many rows of one unit.
+    groups : int, default 1
+        The number of groups by public values. Private keys count as one: how many there are is not known before they are found.
 
     Examples
     --------
@@ -77,6 +79,7 @@ class StatementPrice:
     quote: Any
     parts: tuple[PricedPart, ...]
     unit: str
+    groups: int = 1
 
     def __str__(self) -> str:
         return "\n".join([str(self.quote), f"protected: {self.unit}", *(f"- {part}" for part in self.parts)])

@@ -217,6 +217,8 @@ class StatementPlan(PlansInTurn):
 
 def _labels_of(query: StatementQuery, dataset: Dataset) -> list[GroupKey]:
     """Return the labels of all groups as tuples, in the order of the statement's groups."""
+    if query.logical.public_groups == 0:
+        return []
     if not query.group_keys:
         return [()]
     found = group_labels(query._group_axes(dataset))

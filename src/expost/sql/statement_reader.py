@@ -226,7 +226,7 @@ class _SelectReader:
             return values
         batch = canonical_batch(pa.record_batch({expression.name: column}))
         kept = np.logical_and.reduce([evaluate_filter(part, batch, {}) for part in own])
-        return tuple(value for value, keep in zip(values, kept.tolist(), strict=True) if keep) or values[:1]
+        return tuple(value for value, keep in zip(values, kept.tolist(), strict=True) if keep)
 
     def _refuse_group(self, node: Node, expression: Expression, kind: Kind) -> NoReturn:
         """Refuse a group without public values, with the line of the description that would declare them."""

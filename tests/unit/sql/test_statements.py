@@ -252,6 +252,35 @@ def test_a_filter_leaves_out_groups_that_it_excludes_by_itself() -> None:
     assert [row[:2] for row in release.value] == [("AA", 6), ("AA", 7), ("UA", 6), ("UA", 7)]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT carrier, COUNT(*), AVG(delay) FROM flights WHERE carrier = 'ZZ' GROUP BY 1 ERROR WITHIN 5%",
+        "SELECT carrier, COUNT(*) AS n FROM flights WHERE carrier IS NULL GROUP BY 1 HAVING n > 3 ORDER BY n WITH EPSILON 1",
+        "SELECT carrier, note, COUNT(*) FROM flights WHERE carrier = 'ZZ' GROUP BY 1, 2 WITH EPSILON 1 WITH DELTA 1e-6",
+        "SELECT DISTINCT carrier FROM flights WHERE carrier = 'ZZ'",
+    ],
+)
+def test_a_filter_that_excludes_every_public_group_shows_no_row_and_costs_nothing(text: str) -> None:
+    asked = session()
+
+    price, release = asked.sql_price(text), asked.sql(text)
+
+    assert (price.groups, len(release), asked.spent().epsilon) == (0, 0, 0)
+    assert release.columns[0] == "carrier"
+    assert len(decode_release(encode_release(release))) == 0
+
+
+def test_a_price_says_how_many_public_groups_there_are() -> None:
+    groups = {
+        "SELECT COUNT(*) FROM flights WITH EPSILON 1": 1,
+        "SELECT carrier, month, COUNT(*) FROM flights WHERE carrier <> 'AA' GROUP BY 1, 2 WITH EPSILON 1": 36,
+        "SELECT month, note, COUNT(*) FROM flights GROUP BY 1, 2 WITH EPSILON 1 WITH DELTA 1e-6": 12,
+    }
+    asked = session()
+    assert {text: asked.sql_price(text).groups for text in groups} == groups
+
+
 def test_a_price_above_the_question_cap_says_which_clause_allows_it() -> None:
     asked = session(1)
     with pytest.raises(BudgetExceeded, match="Allow it with AT MOST EPSILON"):
