@@ -458,6 +458,20 @@ def test_a_person_of_an_organisation_signs_in_without_a_token(
         reader.page.click("text=Sign in with your organisation")
         reader.page.wait_for_selector("text=Choose the table to ask about")
         assert reader.page.url == f"{base}/" and "ann" in reader.page.text_content(".who")
+        reader.page.click("text=My tokens")
+        reader.look("own-tokens-empty")
+        reader.page.keyboard.press("Tab")
+        reader.page.click("text=Make a token")
+        found.tokens["made"] = reader.page.text_content("#made")
+        assert found.ask("made", "count", epsilon=0.1).status_code == 200
+        reader.look("own-tokens")
+        reader.page.set_viewport_size({"width": 360, "height": 900})
+        reader.page.emulate_media(color_scheme="dark")
+        reader.look("own-tokens-360-dark")
+        reader.page.set_viewport_size({"width": 1280, "height": 900})
+        reader.page.click("button:has-text('Revoke')")
+        reader.page.wait_for_selector("text=You have made none yet")
+        assert found.call("made", "GET", "/v1/datasets").status_code == 401
         reader.page.click("text=Sign out")
         reader.page.wait_for_url(f"{base}/login")
         provider.person |= {"email": "nobody"}

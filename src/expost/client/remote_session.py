@@ -439,7 +439,7 @@ def _read_statement_price(found: Mapping[str, Any]) -> Any:
     parts = (
         statements.PricedPart(**{**each, "worst_case": Loss.from_json(each["worst_case"])}) for each in found["parts"]
     )
-    return statements.StatementPrice(decode_price(found), tuple(parts), found["unit"])
+    return statements.StatementPrice(decode_price(found), tuple(parts), found["unit"], found.get("groups", 1))
 
 
 def _describe_query(query: Any) -> tuple[str, dict[str, Any]]:

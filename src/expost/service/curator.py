@@ -348,12 +348,12 @@ class Curator:
             The session that would answer it.
         """
         given = {name: value for name, value in asked.arguments.items() if name != "expect"}
-        cells, most = (
-            _count_cells(AskedQuestion(asked.statistic, given).build(session), session),
-            self.settings.limits.groups,
-        )
-        if cells > most:
-            raise InvalidRequest(f"Expected at most {most} groups", got=cells, do="Ask for fewer groups or bins")
+        self._check_groups(_count_cells(AskedQuestion(asked.statistic, given).build(session), session))
+
+    def _check_groups(self, groups: int) -> None:
+        most = self.settings.limits.groups
+        if groups > most:
+            raise InvalidRequest(f"Expected at most {most} groups", got=groups, do="Ask for fewer groups or bins")
 
     def price_of(self, kind: str, dataset: str, identity: Identity, body: Any) -> dict[str, Any]:
         """Return what a request would cost, of the kind "ask", "fit" or "sql"."""
@@ -368,12 +368,13 @@ class Curator:
         whole = self.session(dataset, identity)
         with _refusing("the statement"):
             price = asked.session(whole).sql_price(asked.text, **asked.terms)
+            self._check_groups(price.groups)
         parts = [
             {"question": each.question, "sensitivity": each.sensitivity, "worst_case": each.worst_case.to_json()}
             | {"climbs": each.climbs}
             for each in price.parts
         ]
-        return encode_price(price.quote) | {"parts": parts, "unit": price.unit}
+        return encode_price(price.quote) | {"parts": parts, "unit": price.unit, "groups": price.groups}
 
     def price_fit(self, dataset: str, identity: Identity, asked: AskedFit) -> dict[str, Any]:
         """Return what a fit would cost. Nothing is spent and no row is read."""
@@ -471,27 +472,32 @@ class Curator:
 
     def _respond(self, record: RequestRecord, identity: Identity, size: _PublicSize) -> tuple[int, dict[str, Any]]:
         """Return the status and the body of the response to a request."""
-        session, body, keep = self.session(record.dataset, identity), json.loads(record.body), self._keeper(record)
+        whole, body, keep = self.session(record.dataset, identity), json.loads(record.body), self._keeper(record)
         try:
             if record.kind == "fit":
                 fit = AskedFit.read(body)
                 terms: dict[str, Any] = {"features": fit.features, "target": fit.target, "keep": keep}
                 with stop_when(lambda: record.request_id in self._stops):
-                    model = session.fit(fit.build(), request_id=record.request_id, **terms)
+                    model = whole.fit(fit.build(), request_id=record.request_id, **terms)
                 return 200, {"model": model_document(model)}
             if record.kind == "sql":
                 statement = AskedStatement.read(body)
+                place = statement.session(whole)
+                size.cells = max(1, place.sql_price(statement.text, **statement.terms).groups)
                 terms = {"request_id": record.request_id, "keep": keep, **statement.terms}
-                table = statement.session(session).sql(statement.text, **terms)
-                size.cells = max(1, len(table))
+                table = place.sql(statement.text, **terms)
                 return 200, {"release": encode_release(table)}
             question = AskedQuestion.read(body)
-            session = question.session(session)
+            session = question.session(whole)
             query = question.build(session)
             size.cells = _count_cells(query, session)
             release = session.ask(query, request_id=record.request_id, keep=keep)
             return 200, {"release": encode_release(release)}
         except ExpostError as error:
+            if isinstance(error, InvalidRequest) and whole.dataset.has_changed():
+                # Opening it again failed, which is no fault of who asks.
+                message = "The table was changed, and cannot be opened again. Tell the owner."
+                error = Refused(503, "table_changed", message, error.cost)
             return status_of(error), error_body(error)
 
     def _keeper(self, record: RequestRecord) -> Callable[..., None]:

@@ -75,7 +75,7 @@ EXAMPLES: dict[tuple[str, str], Any] = {
     ("POST", f"{_ONE}/ask"): {"job": _JOB, "release": _RELEASE},
     ("POST", f"{_ONE}/fit"): {"job": _JOB, "model": {"receipt": _RECEIPT}},
     ("POST", f"{_ONE}/sql"): {"job": _JOB, "release": _TABLE},
-    ("POST", f"{_ONE}/sql-price"): _PRICE | {"parts": [_PART], "unit": "one row"},
+    ("POST", f"{_ONE}/sql-price"): _PRICE | {"parts": [_PART], "unit": "one row", "groups": 1},
     ("GET", f"{_ONE}/releases"): {"releases": [_STATE]},
     ("GET", f"{_ONE}/history"): {"entries": [_ENTRY]},
     ("GET", f"{_ONE}/receipts/{{entry}}"): _RECEIPT,

@@ -31,5 +31,6 @@ def test_a_table_that_is_broken_meanwhile_is_refused_without_its_path(served: Se
     (tmp_path / "people.parquet").write_bytes(b"no table")
     given = served.ask("ann", "count", epsilon=0.5)
 
-    assert given.status_code >= 400 and str(tmp_path) not in given.text and "parquet" not in given.text
+    assert given.status_code == 503 and given.json()["error"]["code"] == "table_changed"
+    assert str(tmp_path) not in given.text and "parquet" not in given.text
     assert served.curator.ledger.spent("dataset:people").epsilon == 0

@@ -1,10 +1,11 @@
 """Statements in SQL by HTTP, from Python and on the page."""
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.served import Served
+from tests.served import Served, write_people
 
 from expost.client.http_transport import HttpTransport
 from expost.client.remote_session import RemoteSession, open_remote
@@ -142,3 +143,27 @@ def test_a_question_with_too_many_groups_is_refused(served: Served) -> None:
     found = served.ask("ann", "histogram", column="age", by="city", bins=60_000, epsilon=0.1)
 
     assert found.status_code == 400 and "100000 groups" in found.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("route", ["sql", "sql-price"])
+@pytest.mark.parametrize("before", ["", "EXPLAIN PRICE "])
+def test_a_statement_with_too_many_groups_is_refused_before_it_is_priced_or_stored(
+    tmp_path: Path, route: str, before: str
+) -> None:
+    path = write_people(tmp_path)
+    path.write_text(path.read_text(encoding="utf-8") + "[limits]\ngroups = 1\n", encoding="utf-8")
+    served = Served(path)
+    text = f"{before}SELECT city, COUNT(*) AS n FROM people GROUP BY city HAVING COUNT(*) > 1000000 LIMIT 1 WITH EPSILON 0.1"
+    with served.http:
+        found = served.call("ann", "POST", f"/v1/datasets/people/{route}", json={"sql": text})
+        assert found.status_code == 400 and "at most 1 groups, got 2" in found.json()["error"]["message"]
+        assert served.curator.store.list_requests(subject="ann") == []
+        whole = served.call(
+            "ann", "POST", f"/v1/datasets/people/{route}", json={"sql": "SELECT COUNT(*) FROM people WITH EPSILON 0.1"}
+        )
+        assert whole.status_code == 200
+
+
+def test_a_remote_price_of_a_statement_says_how_many_groups_it_has(served: Served) -> None:
+    text = "SELECT city, COUNT(*) AS n FROM people GROUP BY city WITH EPSILON 0.1"
+    assert served.call("ann", "POST", "/v1/datasets/people/sql-price", json={"sql": text}).json()["groups"] == 2
