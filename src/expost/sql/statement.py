@@ -12,6 +12,7 @@ from expost.data import Dataset
 from expost.data.axis import Categories
 from expost.sql.accuracy_clause import AccuracyClauses, Tolerance
 from expost.sql.logical_plan import AggregateOf, LogicalPlan, aggregates_in, coefficients_of
+from expost.sql.quotient import replace_quotients
 from expost.sql.refusal import SourceText
 from expost.sql.relation_reader import RelationReader
 from expost.sql.statement_parser import parse_statement
@@ -99,7 +100,7 @@ def read_statement(
     source, clauses = parsed.source, parsed.clauses
     reader = RelationReader(source, tables, dict(public or {}), _check_bounds(bounds), max_rows_per_unit)
     try:
-        plan = read_select(source, parsed.tree, reader, private=clauses.delta is not None)
+        plan = replace_quotients(read_select(source, parsed.tree, reader, private=clauses.delta is not None))
     except RecursionError:
         source.refuse(0, "fewer expressions inside each other", do="Use views: WITH v AS (SELECT ...)")
     return Statement(_build_query(source, parsed.question, plan, clauses, default_cap), plan.dataset, parsed.explain)

@@ -121,10 +121,31 @@ def _parse_tree(source: SourceText, text: str) -> Node:
         place = 0
     else:
         if len(trees) == 1 and isinstance(trees[0], exp.Query):
+            _check_complete(source, trees[0])
             return trees[0]
         place = 0
         reason = "one statement" if len(trees) != 1 else "a SELECT"
     source.refuse(place, reason, do='Put names that are words of SQL into quotes: "when". See docs/sql.md')
+
+
+_NEEDED: dict[type[exp.Expression], tuple[str, ...]] = {
+    exp.Count: ("this",),
+    exp.Distinct: ("expressions",),
+    exp.WidthBucket: ("min_value", "max_value", "num_buckets"),
+    exp.Anonymous: ("expressions",),
+}
+"""Arguments that the parser lets be left out, and that are needed here."""
+
+
+def _check_complete(source: SourceText, tree: Node) -> None:
+    """Refuse a function without an argument that it needs; the parser does not look at all of them."""
+    for node in tree.walk():
+        required = [name for name, needed in node.arg_types.items() if needed and node.args.get(name) is None]
+        left_out = [name for name in _NEEDED.get(type(node), ()) if not node.args.get(name)]
+        # DISTINCT of a whole SELECT has no columns of its own.
+        if required or (left_out and not (isinstance(node, exp.Distinct) and isinstance(node.parent, exp.Select))):
+            named = node.this if isinstance(node, exp.Anonymous) else node.key.upper()
+            source.refuse(node, "a function with all of its arguments", got=str(named), do="Write them in parentheses")
 
 
 def _place_of(text: str, error: ParseError) -> int:

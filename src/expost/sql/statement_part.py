@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -151,6 +152,8 @@ def _show(name: str, value: Any, low: Any, high: Any) -> Shown:
     """Return a number with its ends; counts are whole."""
     if low is None or high is None:
         return Shown(value)
+    if name == "ratio" and math.isinf(high):  # the denominator is lost in the noise, as one that may be 0
+        return Shown(None)
     if name not in _COUNTED:
         return Shown(float(value), float(low), float(high))
     return Shown(round(value), float(low), float(high))

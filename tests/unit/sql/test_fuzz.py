@@ -252,6 +252,20 @@ def test_hostile_texts_are_refused(session: Session, name: str, dialect: str) ->
     check(session, HOSTILE[name], dialect)
 
 
+@pytest.mark.parametrize("dialect", ["duckdb", "postgres", "spark"])
+@pytest.mark.parametrize("call", ["COUNT()", "MAX()", "MIN(DISTINCT)", "FLOOR()", "bin()", "WIDTH_BUCKET(x)", "YEAR()"])
+def test_a_function_without_its_arguments_is_refused(session: Session, call: str, dialect: str) -> None:
+    for text in (
+        f"SELECT {call} FROM visits",
+        f"SELECT SUM({call}) FROM visits",
+        f"SELECT COUNT(*) FROM visits WHERE {call} > 1",
+        f"SELECT {call}, COUNT(*) FROM visits GROUP BY 1",
+        f"SELECT AVG(y) FROM (SELECT id, {call} AS y FROM visits GROUP BY id)",
+    ):
+        with pytest.raises(InvalidRequest, match="Look at the mark"):
+            session.sql_price(f"{text} WITH EPSILON 1", dialect=dialect)
+
+
 def test_a_text_that_is_none_is_refused(session: Session) -> None:
     for given_text in (None, 5, b"SELECT 1", ["SELECT 1"], pa.table({"a": [1]})):
         with pytest.raises(InvalidRequest, match="a statement as a text"):
