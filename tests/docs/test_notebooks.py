@@ -12,6 +12,7 @@ import pytest
 FOLDER = Path(__file__).parents[2] / "docs" / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 PICTURES = {"afternoon-with-a-service": 4, "paper-in-one-page": 3, "statistics-office": 4}
+WIDEST = 88  # characters of a page that is 1280 pixels wide
 NEEDED = ("nbclient", "ipykernel", "matplotlib", "pandas", "sklearn", "fastapi", "uvicorn", "httpx2")
 
 RUN = """
@@ -63,6 +64,14 @@ def pages():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_no_code_line_is_cut_on_a_page(path: Path) -> None:
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    lines = [line.rstrip() for cell in cells if cell["cell_type"] == "code" for line in cell["source"]]
+
+    assert [line for line in lines if len(line) > WIDEST] == []
 
 
 def book_with(*outputs):
