@@ -165,7 +165,7 @@ def _fill(dataset: Dataset, aggregate: Aggregate, condition: Expression | None) 
     if aggregate.kind == "sum":
         value, bounds = aggregate.columns[0], aggregate.bounds[0]
         if bounds is None and isinstance(value, ColumnName):
-            bounds = dataset.bounds.get(value.name)  # type: ignore[assignment]
+            bounds = dataset.bounds.get(value.name)
         value = value.fill(0)
     elif aggregate.kind == "rows" and condition is not None:
         value, bounds = Literal(1), (0, 1)
