@@ -168,7 +168,9 @@ def _check_options(source: Any, types: Types, text_format: TextFormat) -> None:
     text_format.check()
     is_text = _is_text(source, text_format)
     is_path = isinstance(source, str | Path) and not _DATABASE.match(str(source)) and not _QUERY.match(str(source))
-    named = is_path and not glob.has_magic(str(source))  # the files that a glob finds are looked at when they are opened
+    named = is_path and not glob.has_magic(
+        str(source)
+    )  # the files that a glob finds are looked at when they are opened
     if named and not is_text and not _is_lake(source) and Path(source).suffix.lower() not in _BINARY:
         _refuse_file(str(source))
     if not is_text and text_format.changed:
