@@ -73,7 +73,7 @@ def replace_quotients(plan: LogicalPlan) -> LogicalPlan:
         aggregates=tuple(aggregates),
         outputs=tuple(replace(each, formula=_rewrite(each.formula, places)) for each in plan.outputs),
         having=None if plan.having is None else _rewrite(plan.having, places),
-        order=tuple((_rewrite(formula, places), *rest) for formula, *rest in plan.order),
+        order=tuple((_rewrite(formula, places), falls, first) for formula, falls, first in plan.order),
     )
 
 
