@@ -274,7 +274,7 @@ def test_every_source_hands_out_canonical_cells_only(build, tmp_path) -> None:
     assert isinstance(dataset._engine, CanonicalEngine)
     assert dataset._engine.schema == canonical_schema(dataset._engine.schema)
     (batch,) = dataset._engine.batches(table.column_names)
-    (mapped,) = dataset._engine.map(lambda each: each, table.column_names)
+    (mapped,) = dataset._engine.scan(lambda each: each, table.column_names)
     expected = canonical_batch(table.combine_chunks().to_batches()[0])
     for name in table.column_names:
         read = decode_column(mapped.column(name))  # dictionaries stay encoded until a function reads them
