@@ -5,7 +5,11 @@
 
 from __future__ import annotations
 
+import argparse
+import contextlib
+import io
 import itertools
+import json
 import os
 import statistics
 import sys
@@ -160,4 +164,13 @@ def main(rows: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(float(sys.argv[1])) if len(sys.argv) > 1 else 1_000_000)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rows", nargs="?", type=float, default=1e6)
+    parser.add_argument("--json", help="write what is printed to this file, too, as a list of lines")
+    given = parser.parse_args()
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        main(int(given.rows))
+    print(printed.getvalue(), end="")
+    if given.json:
+        Path(given.json).write_text(json.dumps(printed.getvalue().splitlines()))

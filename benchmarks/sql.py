@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -405,6 +407,7 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scale", type=int, default=20_000, help="customers, persons and members")
+    parser.add_argument("--json", help="write the numbers to this file, too")
     scale = parser.parse_args().scale
     tpch = make_tpch(scale)
     lines: list[list[Any]] = []
@@ -419,6 +422,10 @@ def main() -> None:
     head = ["query", "", "first row, or the reason", "the same without privacy", "asked", "largest error", "paid"]
     print(markdown_table(head, lines))
     print("\nparse and plan, ms of CPU (median, largest) by source:", [(round(a, 1), round(b, 1)) for a, b in timed])
+    if scale.json:
+        Path(scale.json).write_text(
+            json.dumps({"queries": [dict(zip(head, map(str, each))) for each in lines], "milliseconds": timed})
+        )
 
 
 if __name__ == "__main__":
