@@ -408,7 +408,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scale", type=int, default=20_000, help="customers, persons and members")
     parser.add_argument("--json", help="write the numbers to this file, too")
-    scale = parser.parse_args().scale
+    given = parser.parse_args()
+    scale = given.scale
     tpch = make_tpch(scale)
     lines: list[list[Any]] = []
     timed = []
@@ -422,9 +423,11 @@ def main() -> None:
     head = ["query", "", "first row, or the reason", "the same without privacy", "asked", "largest error", "paid"]
     print(markdown_table(head, lines))
     print("\nparse and plan, ms of CPU (median, largest) by source:", [(round(a, 1), round(b, 1)) for a, b in timed])
-    if scale.json:
-        Path(scale.json).write_text(
-            json.dumps({"queries": [dict(zip(head, map(str, each))) for each in lines], "milliseconds": timed})
+    if given.json:
+        Path(given.json).write_text(
+            json.dumps(
+                {"queries": [dict(zip(head, map(str, each), strict=True)) for each in lines], "milliseconds": timed}
+            )
         )
 
 
