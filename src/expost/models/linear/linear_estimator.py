@@ -319,7 +319,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
 
     def _read_target(self, y: Any) -> Any:
         target = super()._read_target(y)
-        plain_numbers(target[:0])  # refuses a type that is no number's, before anything is paid
+        plain_numbers(target[:0])  # refuses a type that is not numeric, before anything is paid
         return target
 
     def _keep_release(self, release: Release[LinearModel]) -> None:

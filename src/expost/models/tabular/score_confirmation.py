@@ -34,7 +34,7 @@ _FADING = 1.3  # growth of the deviation of an earlier score, where it is combin
 _HOPEFUL = 1.5  # deviations below the target from which on more of a rung measures its score
 # Deviations that separate a plateau from the target: of measured scores, of looks, and of the scores of a regression beyond
 # some epsilon. There the score must be likely to be reached, not only possible.
-_HOPELESS, _LOOKED, _LIKELY, _DEAR = {False: 3.0, True: 2.0}, 0.5, 0.5, Fraction(1, 5)
+_HOPELESS, _LOOKED, _LIKELY, _COSTLY = {False: 3.0, True: 2.0}, 0.5, 0.5, Fraction(1, 5)
 _BIASED = 2.0  # deviations between a look and a guide from which on the cut-off terms of the guide explain them
 _CENTERED = 0.05  # of a surplus, which the distance between the middle and the mean may hide
 _EARLIEST = Fraction(4, 100), Fraction(1, 5)  # epsilon, and share of the cap, before which no plateau is told
@@ -246,8 +246,8 @@ class Confirmation:
         perfect = sums.best_surplus(profile) * profile.most_rows(_COUNTED) / profile.rows
         if not early and self._find_need(_WITHOUT_ERRORS * perfect - self._hidden, sums.height) > left:
             return _NO_MODEL
-        dear = self._numeric and trained >= _DEAR
-        if dear:
+        costly = self._numeric and trained >= _COSTLY
+        if costly:
             before, blurred = self._scores[-2] if len(self._scores) > 1 else (surplus, 0.0)
             gain = max(surplus - before - blurred, 0.0)
             best = guess + gain + _LIKELY * deviation
@@ -257,7 +257,7 @@ class Confirmation:
         if sums.guided and self.seen is not None:
             # A look cuts off nothing, and is more precise than what a rung measures: it decides at once.
             best = guess + gain + _LOOKED * deviation
-        if dear or (sums.guided and self.seen is not None):
+        if costly or (sums.guided and self.seen is not None):
             self._hopeless = _RUNGS_BACK - 1
         self._hopeless = self._hopeless + 1 if self._find_need(best - self._hidden, sums.height) > left else 0
         if self._hopeless >= _RUNGS_BACK:
