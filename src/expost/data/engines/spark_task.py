@@ -143,8 +143,9 @@ class MergeResults(_Task):
     def _run(self, batches: Batches, *functions: Any) -> Iterator[pa.RecordBatch]:
         merge, tasks, homes, merged = functions[1], 0, 0, _NOTHING
         for row in _read_results(batches):
-            # A shard in two tasks would be bounded twice, so a unit would count twice: never go on with it.
-            assert not homes & row.homes
+            if homes & row.homes:
+                # A unit whose rows were bounded in two tasks would count twice. Optimized Python drops assertions.
+                raise RuntimeError("Rows of one unit were bounded in two tasks")
             tasks, homes = tasks + row.tasks, homes | row.homes
             merged = row.read() if merged is _NOTHING else merge(merged, row.read())
         if merged is not _NOTHING:
