@@ -1,10 +1,14 @@
+import json
 from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
-from expost.audit import AuditEntry, AuditProfile, AuditVerdict, Law, LawPair, Outcomes, Pair, audit_table
+from expost.audit import AuditEntry, AuditProfile, AuditVerdict, Law, LawPair, Outcomes, Pair, all_entries, audit_table
+from expost.audit.audit_table import PROFILES, read_power
+from expost.cli import app
 from expost.core import InvalidRequest, epsilon
 from expost.noise import sample_bernoulli
 
@@ -115,7 +119,7 @@ def test_fresh_bits_are_used_without_a_seed():
 
 
 def test_an_unknown_profile_is_refused():
-    with pytest.raises(InvalidRequest, match="quick, full"):
+    with pytest.raises(InvalidRequest, match="quick, long, full"):
         audit_table("thorough")
 
 
@@ -127,3 +131,47 @@ def test_outcomes_may_be_wide():
     (row,) = audit_table(SMALL, entries=[AuditEntry("expost.noise.NoisyMax", pairs=lambda: (pair,))])
 
     assert row.verdict is AuditVerdict.VIOLATED
+
+
+LAPLACE = tuple(each for each in all_entries() if each.short_name == "noise.LaplaceMechanism")
+
+
+def test_the_long_profile_has_as_many_batched_runs_as_the_full_one():
+    batched, slow = (
+        Pair("one", epsilon(1), coin(0.5), coin(0.5)),
+        Pair("two", epsilon(1), coin(0.5), coin(0.5), slow=True),
+    )
+
+    assert PROFILES["long"].runs_of(batched) == PROFILES["full"].runs_of(batched) >= 500_000
+    assert PROFILES["long"].runs_of(slow) < PROFILES["full"].runs_of(slow)
+
+
+def test_the_long_profile_shows_the_measured_power_of_the_full_one(monkeypatch):
+    monkeypatch.setitem(PROFILES, "long", SMALL)
+    (row,) = audit_table("long", entries=LAPLACE)
+
+    assert row.catches == read_power()["profiles"]["full"]["noise.LaplaceMechanism"] == 0.1
+
+
+def test_a_fault_is_planted_again_and_a_larger_one_where_it_is_missed():
+    """4,000 runs cannot see a tenth less noise, which a million runs can."""
+    (row,) = audit_table(SMALL, entries=LAPLACE, plant=True)
+    (unknown,) = audit_table(AuditProfile(200_000, 100), entries=LAPLACE, plant=True)
+
+    assert row.catches > 0.1
+    assert unknown.catches == 0.1
+
+
+def test_the_command_attacks_the_named_mechanisms_and_plants_faults(monkeypatch):
+    monkeypatch.setitem(PROFILES, "long", AuditProfile(200_000, 200))
+    done = CliRunner().invoke(app, ["audit", "--long", "--only", "noise.laplace", "--json"])
+
+    assert done.exit_code == 0, done.output
+    (row,) = json.loads(done.stdout)
+    assert row["mechanism"] == "noise.LaplaceMechanism"
+    assert row["catches"] == 0.1
+
+
+@pytest.mark.parametrize("wrong", [["--only", "no such"], ["--long", "--profile", "full"], ["--profile", "huge"]])
+def test_the_command_refuses_a_wrong_choice(wrong):
+    assert isinstance(CliRunner().invoke(app, ["audit", *wrong]).exception, InvalidRequest)
