@@ -20,7 +20,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx
 napoleon_google_docstring = False
 napoleon_use_rtype = False
 html_theme = "furo"
-html_title = f"expost {release}"
+html_title = f"expost {release.partition('+')[0]}"  # without the commit
 html_show_copyright = False
 html_static_path = ["_static"]
 html_css_files = ["expost.css"]
@@ -71,6 +71,12 @@ def leave_out_foreign(app, what, name, thing, skip, options):
     return True if str(getattr(thing, "__module__", "")).startswith("matplotlib") else None
 
 
+def leave_out_sourceless(app, env):
+    """Leave out modules without a page of source: the index would link to it."""
+    for name in [NOWHERE, *(name for name, entry in env._viewcode_modules.items() if not entry)]:
+        env._viewcode_modules.pop(name, None)
+
+
 def copy_mathjax(app):
     """Copy the script that draws formulas into the static files."""
     static = Path(str(distribution("sphinx-mathjax-offline").locate_file("sphinx-mathjax-offline/static/mathjax")))
@@ -94,4 +100,4 @@ def setup(app):
     if "sphinx.ext.viewcode" in app.extensions:
         # The names of the top package are documented twice: their sources lead back to the page of their package.
         app.connect("viewcode-follow-imported", lambda app, module, _: NOWHERE if module == "expost" else None)
-        app.connect("env-check-consistency", lambda app, env: env._viewcode_modules.pop(NOWHERE, None))
+        app.connect("env-check-consistency", leave_out_sourceless)
