@@ -102,3 +102,36 @@ def test_the_page_of_commands_shows_a_missing_option() -> None:
 
     assert "`--quick`" in commands.render()
     assert "`--no-such-option`" not in commands.render()
+
+
+WITHOUT_TORCH = """
+import importlib.util, sys
+from sphinx.ext.autodoc.mock import MockFinder
+real = importlib.util.find_spec
+
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "opacus"):
+            raise ImportError(name)
+
+
+def find_spec(name, package=None):
+    standing_in = any(isinstance(each, MockFinder) for each in sys.meta_path)
+    return None if name == "torch" and not standing_in else real(name, package)
+
+
+importlib.util.find_spec = find_spec
+sys.meta_path.insert(0, Missing())
+sys.path.insert(0, sys.argv[1])
+import reference_pages
+assert "torch" in reference_pages.packages()
+assert "`train`" in reference_pages.page("torch")
+"""
+
+
+def test_networks_are_in_the_reference_although_torch_is_missing() -> None:
+    pytest.importorskip("sphinx")
+    done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH, str(DOCS)], capture_output=True, text=True, timeout=200)
+
+    assert done.returncode == 0, done.stderr[-2000:]
