@@ -21,7 +21,7 @@ def packages() -> list[str]:
     # Last: stand-ins for torch must not be seen by libraries that are imported meanwhile.
     found = [name for name in names if name != "torch" and _is_installed(name)]
     if importlib.util.find_spec("torch") is None:
-        from sphinx.ext.autodoc.mock import _MockObject, mock
+        from sphinx.ext.autodoc.mock import _MockObject, mock  # noqa: PLC0415  (tests read this file without sphinx)
 
         # A union of types is read as its first one.
         with mock(_NETWORKS), patch.object(_MockObject, "__or__", lambda one, other: one, create=True):
