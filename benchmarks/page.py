@@ -196,9 +196,10 @@ def stated_numbers(results: dict[str, Any], sections: Sequence[Section]) -> list
 
 
 def write_page(page: Path, results: dict[str, Any], *, pictures: bool = True) -> None:
-    """Write the page, and its pictures beside it."""
+    """Write the page, and its pictures next to it."""
     from benchmarks.sections import SECTIONS
 
+    (page.parent / "benchmarks").mkdir(parents=True, exist_ok=True)
     page.write_text(page_text(results, SECTIONS), encoding="utf-8")
     for section in SECTIONS:
         for part in section.parts:

@@ -80,7 +80,7 @@ def benchmarks() -> dict[str, str]:
     found = {}
     for path in sorted(Path(__file__).parent.glob("*.py")):
         text = path.read_text(encoding="utf-8")
-        if path.stem not in {"run", "__init__"} | MAKERS and "def main(" in text:
+        if path.stem not in {"run", "compare", "__init__"} | MAKERS and "def main(" in text:
             found[path.stem] = (ast.get_docstring(ast.parse(text)) or path.stem).splitlines()[0]
     return found
 

@@ -135,7 +135,7 @@ def linear_penalties(numbers: Any) -> Table:
 
 
 def newton_left(numbers: Any) -> Table:
-    """Newton steps beside gradient steps."""
+    """Newton steps next to gradient steps."""
     by_way: dict[tuple[str, int], dict[float, list[float]]] = {}
     for each in numbers:
         left = by_way.setdefault((each["solver"], each["steps"]), {})

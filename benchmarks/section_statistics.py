@@ -42,12 +42,12 @@ def errors_at_equal_epsilon(numbers: Any) -> Table | None:
         [each["statistic"], *("" if (error := each.get(name)) is None else RATIO(error, 3) for name in columns[1:])]
         for each in given
     ]
-    reading = "Root mean squared errors at epsilon 0.05, 10,000 rows of a skewed column in [0, 200]. diffprivlib replaces a row, so it is beside *public rows*."
+    reading = "Root mean squared errors at epsilon 0.05, 10,000 rows of a skewed column in [0, 200]. diffprivlib replaces a row, so it is next to *public rows*."
     return Table(reading, columns, rows)
 
 
 def counts_and_doubling(numbers: Any) -> Table | None:
-    """Relative counts beside doubling."""
+    """Relative counts next to doubling."""
     given = numbers.get("counts within 5 % of nycflights13, all groups at once")
     if not given:
         return None
@@ -70,13 +70,13 @@ def small_queries(numbers: Any) -> Table | None:
     rows = []
     for each in numbers.get("moments", ()):
         if "ratio" in each:
-            rows.append(["exact X'X beside floats and BLAS", RATIO(each["ratio"]), "times"])
+            rows.append(["exact X'X next to floats and BLAS", RATIO(each["ratio"]), "times"])
     rows += [[each["what"], plain(each["ms"]), "ms"] for each in numbers.get("small query", ())]
     return Table("Time of two common steps.", ["what", "found", "unit"], rows) if rows else None
 
 
 def grouped_totals(numbers: Any) -> Table | None:
-    """Bounded totals beside other libraries."""
+    """Bounded totals next to other libraries."""
     given = next((part for name, part in numbers.items() if name.startswith("bounded totals")), None)
     if not given:
         return None

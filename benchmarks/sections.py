@@ -58,8 +58,8 @@ def engine_costs(numbers: Any) -> Table:
     at_largest = {each["case"]: each for each in numbers["found"] if each["rows"] == largest}
     rows = []
     for name, each in at_largest.items():
-        beside = at_largest.get(PLAIN.get(name, ""))
-        ratio: Any = RATIO(each["cpu"] / beside["cpu"]) if beside else ""
+        plainly = at_largest.get(PLAIN.get(name, ""))
+        ratio: Any = RATIO(each["cpu"] / plainly["cpu"]) if plainly else ""
         slope = numbers["slopes"].get(name)
         growth: Any = "" if slope is None else f"{slope:.2f}"
         rows.append(
@@ -74,7 +74,7 @@ def engine_costs(numbers: Any) -> Table:
 
 
 def spark_costs(numbers: Any) -> Table:
-    """What Spark does, beside plain Spark."""
+    """What Spark does, next to plain Spark."""
     tasks, fit = numbers["tasks"], numbers["fit"]
     plain_bytes = numbers["sums"][0]["megabytes"]
     rows: list[list[Any]] = [
@@ -102,7 +102,7 @@ def peer_answers(numbers: Any) -> Table:
             cells.append("" if each is None else f"{plain(each['error'])} · {plain(each['times_ours'])}x")
         rows.append(cells)
     versions = ", ".join(f"{name} {found}" for name, found in numbers["versions"].items())
-    reading = f"Mean error · time beside ours, all at epsilon 0.1. NumPy, DuckDB and scikit-learn are exact and not private. {versions}."
+    reading = f"Mean error · time next to ours, all at epsilon 0.1. NumPy, DuckDB and scikit-learn are exact and not private. {versions}."
     return Table(reading, ["question", *libraries], rows)
 
 
@@ -184,7 +184,7 @@ def path_rates(numbers: Any) -> Table:
 
 
 def filter_costs(numbers: Any) -> Table:
-    """Accounting beside dp-accounting."""
+    """Accounting next to dp-accounting."""
     rows: list[list[Any]] = [
         [f"1,000 events, {name}", f"{value:.0f} ms"] for name, value in numbers["filters_cpu_ms"].items()
     ]
@@ -195,7 +195,7 @@ def filter_costs(numbers: Any) -> Table:
 
 
 def fit_times(numbers: Any) -> Table:
-    """How long fits take beside scikit-learn."""
+    """How long fits take next to scikit-learn."""
     rows = []
     for each in numbers["rows"]:
         ratio = next((value for name, value in each.items() if name.startswith("times sklearn")), None)
@@ -206,7 +206,7 @@ def fit_times(numbers: Any) -> Table:
 
 
 def gradient_rates(numbers: Any) -> Table:
-    """Private gradient steps beside Opacus."""
+    """Private gradient steps next to Opacus."""
     rows = []
     for model, rates in numbers.items():
         best = max(rates.get("expost, torch", 0), rates.get("expost, NumPy", 0))
@@ -258,7 +258,7 @@ SECTIONS = (
     ),
     Section(
         "Statistics",
-        "What an accuracy costs beside an oracle, and how far off the same question is in other libraries.",
+        "What an accuracy costs next to an oracle, and how far off the same question is in other libraries.",
         (
             Part(
                 "stats",
@@ -282,7 +282,7 @@ SECTIONS = (
     ),
     Section(
         "Engines",
-        "What exact, bounded, private totals cost beside plain code on the same rows.",
+        "What exact, bounded, private totals cost next to plain code on the same rows.",
         (Part("stats", grouped_totals), Part("embedded_engines", engine_costs), Part("spark", spark_costs)),
     ),
     Section(

@@ -103,7 +103,7 @@ def sum_groups(dataset: Dataset) -> Any:
 
 
 def measure_bytes(spark: Any, rows: int, folder: Path) -> list[dict[str, Any]]:
-    """Print and return the bytes that the driver receives for sums by group, beside those of a plain query."""
+    """Print and return the bytes that the driver receives for sums by group, next to those of a plain query."""
     rng = np.random.default_rng(0)
     columns = {
         "id": rng.integers(0, rows // 10, rows),
@@ -132,7 +132,7 @@ def measure_bytes(spark: Any, rows: int, folder: Path) -> list[dict[str, Any]]:
 
 
 def measure_fit(spark: Any, rows: int, folder: Path) -> dict[str, Any]:
-    """Print and return the time of a private logistic fit, beside that of MLlib on the same frame."""
+    """Print and return the time of a private logistic fit, next to that of MLlib on the same frame."""
     from pyspark.ml.classification import LogisticRegression as PlainLogistic
     from pyspark.ml.feature import VectorAssembler
 
