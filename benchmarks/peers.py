@@ -30,7 +30,7 @@ import numpy as np
 
 from benchmarks import tables
 from benchmarks.peer_worker import PEERS
-from expost.experiments.experiment_data import ExperimentTable, generated_flights
+from expost.experiments.experiment_data import ExperimentTable
 from expost.experiments.fitting_methods import LogisticRisk
 
 FACTS = {"epsilon": 0.1, "model_epsilon": 0.1, "penalty": 0.005, "low": -60.0, "high": 300.0, "late": 15.0}
@@ -71,12 +71,8 @@ class Worker:
 
 
 def delays(folder: Path | None) -> np.ndarray:
-    """Minutes of arrival delay: the real ones if they are there."""
-    if folder and (folder / "nycflights13.parquet").exists():
-        import pyarrow.parquet as pq
-
-        return pq.read_table(folder / "nycflights13.parquet", columns=["arr_delay"])["arr_delay"].drop_null().to_numpy()
-    return generated_flights(330_000)["arr_delay"].to_numpy()
+    """Minutes of arrival delay."""
+    return tables.nycflights(folder)["arr_delay"].drop_nulls().to_numpy()
 
 
 def classified(folder: Path | None) -> tables.Table:

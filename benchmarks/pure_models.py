@@ -1,6 +1,6 @@
 """Models of tables with and without a delta: scores at given epsilons, and what a tested score costs.
 
-``python -m benchmarks.pure_models --runs 10 adult flights --data FOLDER``. The score without privacy is that of least
+``python -m benchmarks.pure_models --runs 10 census nycflights``. The score without privacy is that of least
 squares or logistic regression on the same features; the target is 0.02 of R^2, or one point of accuracy, below it.
 """
 
@@ -10,11 +10,8 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 import expost
 from benchmarks.models import SLACK, Task, estimator, read_task, score_without_privacy, true_score
-from benchmarks.tables import FLIGHT_BOUNDS, data_folder, flight_delays
 from expost.models.tabular import encode_frame
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -23,15 +20,6 @@ WAYS: dict[str, dict[str, Any]] = {
     "moments": {"delta": 0, "method": "moments"},
 }
 LEVELS = (0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
-
-
-def read_case(name: str, folder: str | None) -> Task:
-    """Return flight delays, or a task of ``benchmarks.models``."""
-    if name != "flights":
-        return read_task(name, folder)
-    features, delays = flight_delays(Path(data_folder(folder)))
-    frame = pd.DataFrame(features, columns=list(FLIGHT_BOUNDS)).assign(arr_delay=delays)
-    return Task(name, frame, "arr_delay", {**FLIGHT_BOUNDS, "arr_delay": (-60, 180)}, False)
 
 
 def run_case(task: Task, runs: int, cap: float) -> list[dict[str, Any]]:
@@ -69,13 +57,12 @@ def run_case(task: Task, runs: int, cap: float) -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("tasks", nargs="*", default=["adult", "flights"])
+    parser.add_argument("tasks", nargs="*", default=["census", "nycflights"])
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--cap", type=float, default=4.0)
-    parser.add_argument("--data")
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()
-    found = [each for name in chosen.tasks for each in run_case(read_case(name, chosen.data), chosen.runs, chosen.cap)]
+    found = [each for name in chosen.tasks for each in run_case(read_task(name), chosen.runs, chosen.cap)]
     if chosen.json:
         chosen.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 

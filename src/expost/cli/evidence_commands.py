@@ -116,7 +116,9 @@ def _choose_profile(profile: str, long: bool) -> str:
 
 
 def reproduce(
-    experiment: Annotated[str, typer.Argument(help="accuracy-first, brownian, thresholdout, pixeldp, or all.")],
+    experiment: Annotated[
+        str, typer.Argument(help="accuracy-first, brownian, thresholdout, pixeldp, numbers, or all.")
+    ],
     data: Annotated[
         Path | None, typer.Option(help="Folder of data sets. Default: EXPOST_DATA, else generated data.")
     ] = None,
@@ -124,31 +126,68 @@ def reproduce(
         bool, typer.Option("--fetch", help="Download KDD Cup 99 through scikit-learn if it is not in that folder.")
     ] = False,
     trials: Annotated[int | None, typer.Option(help="Trials per point.", min=1)] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A small version, in seconds.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A small version: seconds, for all of it a minute or two.")
+    ] = False,
+    clone: Annotated[
+        Path | None,
+        typer.Option(help="Clone of the project, whose benchmarks are run too. Default: the current folder."),
+    ] = None,
     output: Annotated[Path, typer.Option(help="Folder for figures, tables and summaries.")] = Path("reproduced"),
 ) -> None:
-    """Draw a paper's figures again, with this package's methods and the published ones.
+    """Draw a paper's figures again, or make the numbers of the README and the docs again and say which moved.
 
-    Example: [bold]expost reproduce accuracy-first --quick --output /tmp/figures[/bold]
+    [bold]numbers[/bold] makes the stated numbers again, [bold]all[/bold] the figures too; both write one report and end with 1 if a number
+    moved by more than its stated spread. Numbers of the benchmarks need a clone of the project and, without --quick, hours.
+
+    Example: [bold]expost reproduce all --quick --output /tmp/figures[/bold]
     """
     from expost.experiments.experiment_report import EXPERIMENTS, run_experiment, write_report
+    from expost.experiments.stated_numbers import Verdict, find_clone, remake_numbers, summarize
 
+    whole = experiment in ("all", "numbers")
+    if clone is not None and not whole:
+        raise InvalidRequest("Expected --clone only for numbers", got=experiment, do="Leave it out, or name all")
+    if trials is not None and whole:
+        raise InvalidRequest(
+            "Expected --trials only for one experiment", got=experiment, do="Leave it out, or name one"
+        )
+    where = find_clone(clone) if whole else None
     if fetch:
         from expost.experiments.experiment_data import fetch_kdd
 
         data = fetch_kdd(data)
-    if experiment in (*EXPERIMENTS, "all"):
+    if whole or experiment in EXPERIMENTS:
         new_folder(output)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    moved = False
     with Progress(*columns, console=err, transient=True) as bar:
         task = bar.add_task(experiment, total=None)
 
         def progress(done: int, total: int, name: str) -> None:
             bar.update(task, completed=done, total=total, description=name)
 
-        if experiment == "all":
-            files = [write_report(output, data=data, quick=quick, progress=progress)]
+        if whole:
+            numbers = remake_numbers(clone=where, quick=quick, progress=progress)
+            names = tuple(EXPERIMENTS) if experiment == "all" else ()
+            page, numbers = write_report(
+                output, data=data, quick=quick, names=names, numbers=numbers, clone=where, progress=progress
+            )
+            files = [page]
         else:
             files = run_experiment(experiment, output, data=data, quick=quick, trials=trials, progress=progress)
+    if whole:
+        strayed = [each for each in numbers if each.verdict is Verdict.MOVED]
+        for each in strayed:
+            out.print(
+                f"moved: {each.page}, {each.text}: stated {each.value:.4g} ({each.low:.4g} to {each.high:.4g}), now {each.found:.4g}",
+                markup=False,
+            )
+        out.print(summarize(numbers))
+        if where is None:
+            out.print("no clone of the project here: numbers of the benchmarks are not made again")
+        moved = bool(strayed)
     for file in files:
         out.print(str(file))
+    if moved:
+        raise typer.Exit(1)

@@ -25,7 +25,9 @@ from threadpoolctl import threadpool_limits
 
 from expost import __version__
 from expost.core import InvalidRequest
+from expost.core.table_text import html_table
 from expost.experiments.fitting_methods import Point
+from expost.experiments.stated_numbers import COLUMNS, StatedNumber, compare_figures, numbers_rows, summarize
 
 __all__ = [
     "EXPERIMENTS",
@@ -213,31 +215,52 @@ def write_report(
     data: str | Path | None = None,
     quick: bool = False,
     names: Sequence[str] = tuple(EXPERIMENTS),
+    numbers: Sequence[StatedNumber] = (),
+    clone: Path | None = None,
     progress: Progress | None = None,
-) -> Path:
-    """Run experiments into separate folders and write ``index.html`` next to them; returns the page."""
-    sections = []
+) -> tuple[Path, list[StatedNumber]]:
+    """Run experiments into separate folders and write ``index.html`` next to them; returns the page, and all numbers compared.
+
+    ``numbers`` are stated numbers that were made again. With a clone, whole figures are compared with those that its docs keep.
+    """
+    compared, sections = list(numbers), list[str]()
     for name in names:
         written = run_experiment(name, output / name, data=data, quick=quick, progress=progress)
+        if clone is not None and not quick:
+            kept = [clone / "docs" / "experiments" / file.name for file in written if file.suffix == ".csv"]
+            for each in filter(Path.exists, kept):
+                compared += compare_figures(each, output / name / each.name)
         files = [file.relative_to(output) for file in written]
         pictures = "\n".join(f'<img src="{file}" alt="{file.stem}">' for file in files if file.suffix == ".png")
         links = ", ".join(f'<a href="{file}">{file.name}</a>' for file in files)
         about = html.escape(EXPERIMENTS[name])
         sections.append(f"<h2>{name}</h2>\n<p>{about}.</p>\n{pictures}\n<p>{links}</p>")
+    if compared:
+        write_csv(output / "numbers.csv", COLUMNS, numbers_rows(compared))
+        sections.insert(0, _numbers_section(compared))
     when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     size = "quick versions" if quick else "full versions"
     facts = f"expost {__version__}, Python {platform.python_version()}, {platform.machine()}, {when}, {size}"
     page = output / "index.html"
     page.write_text(_PAGE.format(facts=html.escape(facts), sections="\n".join(sections)), encoding="utf-8")
-    return page
+    return page, compared
+
+
+def _numbers_section(numbers: Sequence[StatedNumber]) -> str:
+    """Show what moved, then what was not made, then what holds."""
+    table = html_table(COLUMNS, numbers_rows(numbers))
+    link = '<a href="numbers.csv">numbers.csv</a>'
+    about = "A number has moved if it lies outside the spread that is stated with it. New noise is drawn in every run."
+    return f"<h2>Stated numbers</h2>\n<p>{html.escape(summarize(numbers))}. {about}</p>\n{table}\n<p>{link}</p>"
 
 
 _PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>expost: experiments</title>
-<style>body{{font:16px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem}}img{{max-width:100%}}</style>
+<html lang="en"><head><meta charset="utf-8"><title>expost: numbers and figures</title>
+<style>body{{font:16px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem}}img{{max-width:100%}}table{{border-collapse:collapse;font-size:13px;display:block;overflow-x:auto}}
+td,th{{border:1px solid #ccc;padding:.2rem .5rem;text-align:left}}</style>
 </head><body>
-<h1>Experiments</h1>
-<p>{facts}. All of this is simulation with seeded noise.</p>
+<h1>Numbers and figures</h1>
+<p>{facts}. The figures are simulations with seeded noise.</p>
 {sections}
 </body></html>
 """

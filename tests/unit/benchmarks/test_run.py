@@ -34,28 +34,41 @@ def test_only_files_with_a_main_function_are_benchmarks(folder) -> None:
     assert run.benchmarks() == {"bad": "Breaks.", "good": "Counts to three."}
 
 
+def paths_of(folder) -> list[str]:
+    return ["--page", str(folder / "page.md"), "--results", str(folder / "kept")]
+
+
+def kept(folder, name: str) -> dict:
+    return json.loads((folder / "kept" / f"{name}.json").read_text(encoding="utf-8"))
+
+
 def test_a_failure_is_written_down_and_stops_nothing(folder, monkeypatch, capsys) -> None:
-    page, results = folder / "page.md", folder / "results.json"
-    monkeypatch.setattr(sys, "argv", ["run", "--page", str(page), "--results", str(results)])
+    monkeypatch.setattr(sys, "argv", ["run", *paths_of(folder)])
 
     with pytest.raises(SystemExit) as end:
         run.main()
 
     assert end.value.code == 1
-    text = page.read_text(encoding="utf-8")
-    assert "Not measured: no peer." in text
-    assert "row  value" in text
-    assert json.loads(results.read_text())["good"]["numbers"] == [1, 2, 3]
+    assert kept(folder, "bad")["failed"] == "no peer"
+    good = kept(folder, "good")
+    assert (good["numbers"], good["log"], good["command"]) == ([1, 2, 3], ["row  value"], "scripts/bench good")
+    assert good["machine"]["when"] and (folder / "page.md").exists()
 
 
 def test_results_of_others_are_kept_with_their_own_date(folder, monkeypatch) -> None:
-    page, results = folder / "page.md", folder / "results.json"
-    results.write_text(json.dumps({"bad": {"printed": "old", "machine": run.machine() | {"when": "2020-01-01"}}}))
-    monkeypatch.setattr(sys, "argv", ["run", "good", "--page", str(page), "--results", str(results)])
+    old = {"numbers": [4.5], "log": [], "machine": run.machine() | {"when": "2020-01-01"}}
+    run.keep_result(folder / "kept", "bad", old)
+    monkeypatch.setattr(sys, "argv", ["run", "good", *paths_of(folder)])
 
     run.main()
 
-    assert "Measured 2020-01-01" in page.read_text(encoding="utf-8")
+    assert kept(folder, "bad")["machine"]["when"] == "2020-01-01"
+
+
+def test_numbers_are_kept_with_six_digits_and_no_infinity(tmp_path) -> None:
+    run.keep_result(tmp_path, "one", {"numbers": {"a": 0.123456789, "b": [float("inf"), 3]}})
+
+    assert json.loads((tmp_path / "one.json").read_text()) == {"numbers": {"a": 0.123457, "b": [None, 3]}}
 
 
 def test_an_unknown_name_is_refused(folder, monkeypatch) -> None:
@@ -65,30 +78,17 @@ def test_an_unknown_name_is_refused(folder, monkeypatch) -> None:
         run.main()
 
 
-def test_the_page_leads_from_a_peer_to_its_benchmarks(monkeypatch) -> None:
-    monkeypatch.setattr(run, "COMPARED", {"a peer": ("good", "absent"), "nobody": ("absent",)})
-
-    overview = run._overview({"good": {}})
-
-    assert "| a peer | [good](#benchmarksgoodpy) |" in overview
-    assert "nobody" not in overview and "absent" not in overview
-
-
-def test_every_comparison_names_a_benchmark_that_exists() -> None:
-    assert {name for names in run.COMPARED.values() for name in names} <= set(run.benchmarks())
-
-
 def test_options_of_one_benchmark_are_passed_on_and_written_down(folder, monkeypatch) -> None:
     (folder / "benchmarks" / "echo.py").write_text('"""Echoes."""\nimport sys\ndef main(): ...\nprint(sys.argv[1:])\n')
-    page = folder / "page.md"
-    paths = ["--page", str(page), "--results", str(folder / "results.json")]
-    monkeypatch.setattr(sys, "argv", ["run", "echo", "--pass", "--rows 2e6 --only counts", *paths])
+    words = "--rows 2e6 --only counts"
+    monkeypatch.setattr(sys, "argv", ["run", "echo", "--pass", words, *paths_of(folder)])
 
     run.main()
 
-    text = page.read_text(encoding="utf-8")
-    assert "['--rows', '2e6', '--only', 'counts']" in text and "Run with `--rows 2e6 --only counts`." in text
-    monkeypatch.setattr(sys, "argv", ["run", "--pass", "--rows 2e6", *paths])
+    echo = kept(folder, "echo")
+    assert echo["log"] == ["['--rows', '2e6', '--only', 'counts']"]
+    assert (echo["words"], echo["command"]) == (words, f"scripts/bench echo --pass '{words}'")
+    monkeypatch.setattr(sys, "argv", ["run", "--pass", "--rows 2e6", *paths_of(folder)])
     with pytest.raises(SystemExit):
         run.main()
 
@@ -96,14 +96,12 @@ def test_options_of_one_benchmark_are_passed_on_and_written_down(folder, monkeyp
 def test_a_short_run_says_what_it_was_run_with(folder, monkeypatch) -> None:
     (folder / "benchmarks" / "echo.py").write_text('"""Echoes."""\nimport sys\ndef main(): ...\nprint(sys.argv[1:])\n')
     monkeypatch.setattr(run, "SHORT", {"echo": "--rounds 2"})
-    page = folder / "page.md"
-    paths = ["--page", str(page), "--results", str(folder / "results.json")]
-    monkeypatch.setattr(sys, "argv", ["run", "--short", "echo", "good", *paths])
+    monkeypatch.setattr(sys, "argv", ["run", "--short", "echo", "good", *paths_of(folder)])
 
     run.main()
 
-    text = page.read_text(encoding="utf-8")
-    assert "['--rounds', '2']" in text and text.count("Run with") == 1
+    assert kept(folder, "echo")["log"] == ["['--rounds', '2']"]
+    assert kept(folder, "good")["words"] == ""
 
 
 def test_short_options_are_those_of_benchmarks_that_exist() -> None:
@@ -113,20 +111,8 @@ def test_short_options_are_those_of_benchmarks_that_exist() -> None:
         assert all(f'"{word}"' in script for word in words.split() if word.startswith("--"))
 
 
-def test_every_benchmark_that_compares_keeps_its_numbers() -> None:
-    for name in {name for names in run.COMPARED.values() for name in names}:
-        assert '"--json"' in (run.ROOT / "benchmarks" / f"{name}.py").read_text(encoding="utf-8")
-
-
 def test_the_place_of_a_measurement_names_this_package_too() -> None:
     assert {"expost", "numpy"} <= set(run.machine()["versions"])
-
-
-def test_a_printed_markdown_table_is_a_table_of_the_page_and_the_rest_is_word_for_word() -> None:
-    shown = run._shown("| a | b |\n| --- | --- |\n| 1 | 2 |\n\nbest: 1\n  second: 2\n")
-
-    assert shown == "| a | b |\n| --- | --- |\n| 1 | 2 |\n\n```text\nbest: 1\n  second: 2\n```\n"
-    assert run._shown("  rows | time\n   10 | 2 s\n") == "```text\n  rows | time\n   10 | 2 s\n```\n"
 
 
 def test_every_benchmark_can_write_its_numbers_down() -> None:

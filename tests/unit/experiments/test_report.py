@@ -9,7 +9,7 @@ from expost.experiments import experiment_report
 
 
 def test_the_page_shows_every_picture_and_leads_to_every_file(tmp_path) -> None:
-    page = experiment_report.write_report(tmp_path, quick=True, names=("brownian",))
+    page, _ = experiment_report.write_report(tmp_path, quick=True, names=("brownian",))
 
     text = page.read_text(encoding="utf-8")
     assert '<img src="brownian/brownian.png"' in text
