@@ -160,7 +160,8 @@ class RowReader:
             or self.facts.kind(beside) is not Kind.TIME
         ):
             return value
-        return _moment(value) or value
+        moment = _moment(value)
+        return value if moment is None else moment
 
     def _read_arithmetic(self, node: Node) -> Expression:
         check_arguments(self.source, node, "this", "expression", "typed", "safe")
@@ -251,14 +252,14 @@ class RowReader:
             node = inner
         elif self.source.dialect != "duckdb":
             escape = "\\"
-        check_arguments(self.source, node, "this", "expression")
+        check_arguments(self.source, node, "this", "expression", "negate")
         value, pattern = self.read(node.this), self.read(node.expression)
         if not isinstance(pattern, Literal) or not isinstance(pattern.value, str):
             self.source.refuse(node.expression, "a pattern in quotes", do="Write LIKE 'A%'")
         if escape and escape in pattern.value:
             self.source.refuse(node.expression, "a pattern without escaped signs", do="Use _ for any one sign")
-        name = "LIKE" if isinstance(node, exp.Like) else "ILIKE"
-        return self._checked(node, value.like(pattern.value) if name == "LIKE" else value.ilike(pattern.value))
+        found = value.like(pattern.value) if isinstance(node, exp.Like) else value.ilike(pattern.value)
+        return self._checked(node, ~found if node.args.get("negate") else found)
 
     def _read_case(self, node: exp.Case) -> Expression:
         check_arguments(self.source, node, "this", "ifs", "default")
@@ -364,7 +365,8 @@ class RowReader:
     def _time_of(self, node: Node) -> Expression:
         """Return a time; sqlglot wraps what functions of times take into casts."""
         value = self.read(node)
-        return (_moment(value) if isinstance(value, Literal) else None) or value
+        moment = _moment(value)
+        return value if moment is None else moment
 
     def _read_part(self, node: Node, part: str, value: Node) -> Expression:
         time = self._time_of(value)
