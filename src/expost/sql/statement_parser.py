@@ -122,10 +122,32 @@ def _parse_tree(source: SourceText, text: str) -> Node:
     else:
         if len(trees) == 1 and isinstance(trees[0], exp.Query):
             _check_complete(source, trees[0])
-            return trees[0]
+            return _rename_functions(trees[0], source.dialect)
         place = 0
         reason = "one statement" if len(trees) != 1 else "a SELECT"
     source.refuse(place, reason, do='Put names that are words of SQL into quotes: "when". See docs/sql.md')
+
+
+_SECOND_NAMES: dict[tuple[str, str], type[exp.Expression]] = {
+    ("duckdb", "MEAN"): exp.Avg,
+    ("spark", "MEAN"): exp.Avg,
+    ("spark", "STD"): exp.Stddev,
+}
+"""Names of aggregates in a dialect that the parser does not know."""
+
+
+def _rename_functions(tree: Node, dialect: str) -> Node:
+    """Return the tree with aggregates in place of their second names."""
+
+    def rename(node: Node) -> Node:
+        known = _SECOND_NAMES.get((dialect, str(node.this).upper())) if isinstance(node, exp.Anonymous) else None
+        if known is None or len(node.expressions) != 1:
+            return node
+        found = known(this=node.expressions[0])
+        found.meta.update(node.meta)
+        return found
+
+    return tree.transform(rename, copy=False)
 
 
 _NEEDED: dict[type[exp.Expression], tuple[str, ...]] = {
