@@ -9,9 +9,13 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+import pyarrow as pa
+
 from expost.core.errors import WrongArguments
 from expost.core.estimate import Estimate
 from expost.data import Dataset, Expression
+from expost.data.canonical_cell import canonical_batch
+from expost.data.evaluation import evaluate_cells
 
 __all__ = [
     "Aggregate",
@@ -22,6 +26,7 @@ __all__ = [
     "GroupColumn",
     "KeyOf",
     "LogicalPlan",
+    "OfKeys",
     "OutputColumn",
     "Shown",
     "aggregates_in",
@@ -79,6 +84,14 @@ class KeyOf(Formula):
     """The label of a group."""
 
     index: int
+
+
+@dataclass(frozen=True)
+class OfKeys(Formula):
+    """An expression of the labels of a group: column ``k0`` is the first label, ``types`` are their Arrow types."""
+
+    expression: Expression
+    types: tuple[pa.DataType, ...]
 
 
 @dataclass(frozen=True)
@@ -193,6 +206,8 @@ def evaluate_formula(formula: Formula, keys: Sequence[Any], numbers: Mapping[int
         return Shown(formula.value, *ends)
     if isinstance(formula, KeyOf):
         return Shown(keys[formula.index])
+    if isinstance(formula, OfKeys):
+        return Shown(_compute_label(formula, keys))
     if isinstance(formula, AggregateOf):
         return numbers[formula.index]
     assert isinstance(formula, Call)
@@ -212,6 +227,17 @@ def evaluate_formula(formula: Formula, keys: Sequence[Any], numbers: Mapping[int
     if formula.name == "abs":
         return _absolute(parts[0])
     return _calculate(formula.name, parts[0], parts[1])
+
+
+def _compute_label(formula: OfKeys, keys: Sequence[Any]) -> Any:
+    """Compute an expression of the labels of a group."""
+    cells = [pa.array([label], kind) for label, kind in zip(keys, formula.types, strict=True)]
+    batch = pa.record_batch(cells, [f"k{place}" for place in range(len(cells))])
+    (found,) = evaluate_cells(formula.expression, canonical_batch(batch)).to_pylist()
+    number = isinstance(found, float) and math.isfinite(found)
+    if isinstance(found, float) and not number:
+        return None
+    return int(found) if number and found.is_integer() else found
 
 
 def is_true(formula: Formula, keys: Sequence[Any], numbers: Mapping[int, Shown]) -> bool:

@@ -105,7 +105,10 @@ def read_statement(
     views = ViewMemo({} if made is None else made)
     reader = RelationReader(source, tables, dict(public or {}), _check_bounds(bounds), max_rows_per_unit, made=views)
     try:
-        plan = replace_quotients(read_select(source, parsed.tree, reader, private=clauses.delta is not None))
+        plan = read_select(
+            source, parsed.tree, reader, private=clauses.delta is not None, written=parsed.written_columns()
+        )
+        plan = replace_quotients(plan)
     except RecursionError:
         source.refuse(0, "fewer expressions inside each other", do="Use views: WITH v AS (SELECT ...)")
     return Statement(_build_query(source, parsed.question, plan, clauses, default_cap), plan.dataset, parsed.explain)

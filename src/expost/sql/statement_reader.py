@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
@@ -15,7 +15,7 @@ from expost.core.argument import suggest_name
 from expost.data import Expression
 from expost.data.canonical_cell import canonical_batch
 from expost.data.evaluation import evaluate_filter
-from expost.data.expression import ColumnName, Literal, Operation, Plain
+from expost.data.expression import ColumnName, Literal, Operation, Plain, col
 from expost.sql.aggregate_reader import AggregateReader, refuse_group
 from expost.sql.logical_plan import (
     Aggregate,
@@ -26,6 +26,7 @@ from expost.sql.logical_plan import (
     GroupColumn,
     KeyOf,
     LogicalPlan,
+    OfKeys,
     OutputColumn,
     aggregates_in,
 )
@@ -57,13 +58,30 @@ _KEEP_WHOLE = frozenset({"+", "-", "*", "abs", "nullif", "coalesce", "least", "g
 _MOST_OUTPUTS = 100
 
 
-def read_select(source: SourceText, tree: Node, reader: RelationReader, *, private: bool) -> LogicalPlan:
-    """Return the logical plan of a statement; ``private`` allows groups whose values are not public."""
+def read_select(
+    source: SourceText, tree: Node, reader: RelationReader, *, private: bool, written: Sequence[str] = ()
+) -> LogicalPlan:
+    """Return the logical plan of a statement.
+
+    ``private`` allows groups whose values are not public. ``written`` are the columns as they were written, if that is known.
+    """
     if not isinstance(tree, exp.Select):
         source.refuse(tree, "one SELECT without UNION", do="Ask one statement for each")
     check_arguments(source, tree, *_SELECT)
     reader = reader.with_views(tree)
-    return _SelectReader(source, tree, reader.read_rows(tree), private=private).read()
+    return _SelectReader(source, tree, reader.read_rows(tree), private, written).read()
+
+
+def _replace_parts(expression: Expression, parts: Mapping[str, Expression]) -> Expression | None:
+    """Return an expression with others in place of some of its parts; None if a column of the rows is left."""
+    known = parts.get(repr(expression))
+    if known is not None or isinstance(expression, Literal):
+        return expression if known is None else known
+    if not isinstance(expression, Operation):
+        return None
+    replaced = [_replace_parts(each, parts) for each in expression.arguments]
+    kept = [each for each in replaced if each is not None]
+    return Operation(expression.name, tuple(kept)) if len(kept) == len(replaced) else None
 
 
 @dataclass
@@ -74,6 +92,7 @@ class _SelectReader:
     tree: exp.Select
     relation: Relation
     private: bool
+    written: Sequence[str]
     rows: RowReader = field(init=False)
     groups: list[GroupColumn] = field(default_factory=list)
     aggregates: list[Aggregate] = field(default_factory=list)
@@ -90,12 +109,12 @@ class _SelectReader:
         if len(self.tree.expressions) > _MOST_OUTPUTS:
             self.source.refuse(self.tree, f"at most {_MOST_OUTPUTS} columns", do="Ask several statements")
         self._read_groups(distinct is not None)
-        for node in self.tree.expressions:
+        for place, node in enumerate(self.tree.expressions):
             inner = node.this if isinstance(node, exp.Alias) else node
             if isinstance(inner, exp.Star) or (isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star)):
                 self.source.refuse(inner, "statistics: rows themselves are never shown", do="Write COUNT(*) or AVG(x)")
             formula = self.read_formula(inner)
-            name = node.alias or self._default_name(inner)
+            name = node.alias or self._default_name(inner, place)
             self.outputs.append(OutputColumn(name, formula, find_place(node)))
         self._check_names()
         having, order = self.tree.args.get("having"), self.tree.args.get("order")
@@ -115,13 +134,12 @@ class _SelectReader:
             self.source.refuse(self.tree, "a statistic, such as COUNT(*)", do="Rows themselves are never shown")
         return replace(plan, aggregates=tuple(self.aggregates))
 
-    def _default_name(self, node: Node) -> str:
+    def _default_name(self, node: Node, place: int) -> str:
+        """Return the name of a column, or its text as it was written."""
         if isinstance(node, exp.Column):
             return node.name
-        start = find_place(node)
-        text = node.sql(dialect=self.source.dialect)
-        written = self.source.text[start : start + len(text)]
-        return written if written.casefold() == text.casefold() else text
+        known = len(self.written) == len(self.tree.expressions)
+        return self.written[place] if known else node.sql(dialect=self.source.dialect)
 
     def _check_names(self) -> None:
         seen: dict[str, None] = {}
@@ -236,10 +254,24 @@ class _SelectReader:
             return read(node.this)
         if isinstance(node, exp.Literal | exp.Boolean | exp.Null | exp.Neg):
             return self._read_constant(node, read)
-        found = self._read_arithmetic(node, read) or self._read_condition(node, read)
+        found = self._read_arithmetic(node, read) or self._read_condition(node, read) or self._compute_keys(node)
         if found is not None:
             return found
         self._refuse_formula(node)
+
+    def _compute_keys(self, node: Node) -> Formula | None:
+        """Return an expression of the labels of a group, such as CASE WHEN city = 'A' THEN 1 END; None if it is not one."""
+        if self._has_aggregate(node) or not self.groups:
+            return None
+        try:
+            expression = self.rows.read(node)
+        except InvalidRequest:
+            return None
+        labels = {repr(each.expression): col(f"k{place}") for place, each in enumerate(self.groups)}
+        replaced = _replace_parts(expression, labels)
+        if replaced is None or not replaced.columns():
+            return None
+        return OfKeys(replaced, tuple(self.relation.dataset.key_type(each.expression) for each in self.groups))
 
     def _read_arithmetic(self, node: Node, read: Callable[[Node], Formula]) -> Formula | None:
         """Read a calculation with released values."""

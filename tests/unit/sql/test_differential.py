@@ -29,7 +29,7 @@ from expost.sql import read_statement
 LONG = os.environ.get("EXPOST_LONG") == "1"
 TABLES, PER_TABLE = (200, 50) if LONG else (8, 6)
 _REFUSED = 0.15  # of the statements at most
-_REASONS = ("no COALESCE of a mean", "public bounds of")
+_REASONS = ("no COALESCE of a mean", "public bounds of", "a limit on the groups of one id")
 """Why a random statement may be refused. Anything else is an item of the subset that does not work."""
 
 
@@ -50,7 +50,7 @@ def compare(statement: RandomStatement, ours: list[tuple[Any, ...]], theirs: lis
         assert expected.keys() == found.keys()
     for key, values in expected.items():
         for kind, mine, exact in zip(statement.kinds, found[key], values, strict=True):
-            if exact is not None:
+            if exact is not None and exact == exact:  # 0 / 0 of DuckDB
                 assert close(kind, mine, exact), (key, kind, mine, exact)
     for key in found.keys() - expected.keys():
         assert all(mine in (0, None) for kind, mine in zip(statement.kinds, found[key], strict=True) if kind == "count")
