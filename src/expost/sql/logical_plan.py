@@ -214,8 +214,9 @@ def evaluate_formula(formula: Formula, keys: Sequence[Any], numbers: Mapping[int
     parts = [evaluate_formula(each, keys, numbers) for each in formula.arguments]
     if formula.name in _LOGIC:
         return Shown(_LOGIC[formula.name]([part.value for part in parts]))
-    if formula.name == "coalesce":
-        return next((part for part in parts if part.value is not None), parts[-1])
+    found = _ignore_missing(formula.name, parts)
+    if found is not None:
+        return found
     if any(part.value is None for part in parts):
         return Shown(None)
     if formula.name == "nullif":
@@ -227,6 +228,21 @@ def evaluate_formula(formula: Formula, keys: Sequence[Any], numbers: Mapping[int
     if formula.name == "abs":
         return _absolute(parts[0])
     return _calculate(formula.name, parts[0], parts[1])
+
+
+def _ignore_missing(name: str, parts: Sequence[Shown]) -> Shown | None:
+    """Return the result of a function that ignores missing values, where there are some or it is COALESCE.
+
+    What is missing in the released numbers need not be missing in the exact ones, so no interval is known then.
+    """
+    if name not in ("coalesce", "least", "greatest") or (name != "coalesce" and None not in [p.value for p in parts]):
+        return None
+    if parts[0].value is not None and name == "coalesce":
+        return parts[0]
+    known = [part.value for part in parts if part.value is not None]
+    if not known:
+        return Shown(None)
+    return Shown(known[0] if name == "coalesce" or len(known) == 1 else _RISING[name](*known))
 
 
 def _compute_label(formula: OfKeys, keys: Sequence[Any]) -> Any:

@@ -434,7 +434,7 @@ class _Writer:
             (f"ABS({first})", kind),
             (f"COALESCE({first}, 0)", "free"),
             (f"SUM({self.number(0)}) / NULLIF(COUNT(*), 0)", "real"),
-            (f"GREATEST({first}, COUNT(*))", kind),
+            (f"GREATEST({first if kind == 'exact' else 3}, COUNT(*))", "exact" if kind == "exact" else "free"),
             ("100.0 * COUNT(*) FILTER (WHERE n > 0) / COUNT(*)", "real")
             if "n" in self.scope["numbers"]
             else (first, kind),
