@@ -91,9 +91,12 @@ class Relation:
             return self
         return replace(self, where=condition if self.where is None else self.where & condition)
 
-    def renamed(self, source: str) -> Relation:
-        """Return the same columns under another source."""
-        return replace(self, columns=tuple(replace(each, source=source) for each in self.columns if not each.hidden))
+    def renamed(self, source: str, names: Sequence[str] = ()) -> Relation:
+        """Return the same columns under another source; the first of them with new names, if there are some."""
+        shown = [each for each in self.columns if not each.hidden]
+        new = [*names, *(each.name for each in shown[len(names) :])]
+        columns = (replace(each, source=source, name=name) for each, name in zip(shown, new, strict=False))
+        return replace(self, columns=tuple(columns))
 
     def filtered(self) -> Dataset:
         """Return the dataset with the filter."""

@@ -50,11 +50,9 @@ class RelationReader:
         for each in common.expressions:
             check_arguments(self.source, each, "this", "alias")
             name = each.alias
-            if each.args["alias"].args.get("columns"):
-                self.source.refuse(each, "a common table without a list of columns", do="Name its columns with AS")
             if name.casefold() in views:
                 self.source.refuse(each, "a new name of a common table", got=name, do="Choose another name")
-            views[name.casefold()] = each.this
+            views[name.casefold()] = each
         return replace(self, views=views)
 
     def read_rows(self, select: exp.Select) -> Relation:
@@ -148,6 +146,14 @@ class RelationReader:
             self.source.refuse(query, "each column of a view once", got=twice, do="Name them with AS")
         return replace(relation, columns=tuple(columns))
 
+    def _rename(self, relation: Relation, source: str, node: Node) -> Relation:
+        """Return a relation under the alias of a table, which may rename its columns: AS t(a, b)."""
+        names = _new_names(node)
+        known = sum(not each.hidden for each in relation.columns)
+        if len(names) > known or len({name.casefold() for name in names}) < len(names):
+            self.source.refuse(node, f"at most {known} new names, each once", got=len(names), do="Name them with AS")
+        return relation.renamed(source, names)
+
     # Tables --------------------------------------------------------------------------------------------------------
 
     def _names(self) -> list[str]:
@@ -156,12 +162,10 @@ class RelationReader:
     def read_table(self, node: Node) -> Relation | None:
         """Return a private table, a view or a subquery; None for a public table."""
         if isinstance(node, exp.Subquery):
-            return self.read_view(node).renamed(node.alias)
+            return self._rename(self.read_view(node), node.alias, node)
         if not isinstance(node, exp.Table):
             self.source.refuse(node, "a table or a subquery in FROM", do=f"Write FROM {self._names()[0]}")
         check_arguments(self.source, node, "this", "alias")
-        if node.args.get("alias") is not None and node.args["alias"].args.get("columns"):
-            self.source.refuse(node, "an alias without a list of columns", do="Name columns with AS in a subquery")
         if not isinstance(node.this, exp.Identifier):
             self.source.refuse(node, "the name of a table", do=f"Write FROM {self._names()[0]}")
         name = node.name
@@ -170,13 +174,22 @@ class RelationReader:
             # A view does not know itself, nor what is defined after it.
             known = list(self.views)
             earlier = {each: self.views[each] for each in known[: known.index(name.casefold())]}
-            return replace(self, views=earlier, depth=self.depth + 1).read_view(view).renamed(node.alias or name)
+            inner = replace(self, views=earlier, depth=self.depth + 1).read_view(view.this)
+            return self._rename(self._rename(inner, name, view), node.alias or name, node)
         private = {(each or _UNNAMED).casefold(): dataset for each, dataset in self.private.items()}
         if name.casefold() in private:
-            return Relation.of(private[name.casefold()], node.alias or name, self.bounds)
+            return self._rename(Relation.of(private[name.casefold()], name, self.bounds), node.alias or name, node)
         if name.casefold() in {each.casefold() for each in self.public}:
+            if _new_names(node):
+                self.source.refuse(node, "an alias without a list of columns", do="Rename the columns of the table")
             return None
         known = [*self._names(), *self.public]
         self.source.refuse(
             node, "a known table", got=name, do=suggest_name(name, known) or f"The tables are: {', '.join(known[:12])}"
         )
+
+
+def _new_names(node: Node) -> list[str]:
+    """Return the names that the alias of a table or common table gives to its columns."""
+    alias = node.args.get("alias")
+    return [] if alias is None else [each.name for each in alias.args.get("columns") or ()]

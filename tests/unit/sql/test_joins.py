@@ -72,6 +72,9 @@ ANSWERED = [
     "SELECT COUNT(*) FROM people ANTI JOIN visits ON people.id = visits.id AND visits.day = 3",
     "SELECT COUNT(*) FROM (SELECT DISTINCT id FROM visits WHERE day = 2)",
     "SELECT COUNT(*) FROM (SELECT id FROM visits GROUP BY id)",
+    "SELECT n, COUNT(*) FROM (SELECT id, COUNT(*) FROM visits GROUP BY id) AS t(who, n) GROUP BY n HAVING COUNT(*) > 0",
+    "WITH v(who, much) AS (SELECT id, paid FROM visits) SELECT SUM(much), COUNT(DISTINCT who) FROM v AS w",
+    "SELECT SUM(v.euros) FROM visits v(id, euros) JOIN people USING (id)",
     "SELECT SUM(a), SUM(b) FROM (SELECT id, COUNT(*) FILTER (WHERE day > 3) AS a, SUM(paid) FILTER (WHERE day = 1) AS b FROM "
     "visits GROUP BY 1)",
 ]
@@ -190,6 +193,9 @@ REFUSED = {
     "SELECT COUNT(*) FROM (SELECT DISTINCT id, day FROM visits) WITH EPSILON 1": "no DISTINCT in a view",
     "SELECT COUNT(*) FROM (SELECT id FROM visits LIMIT 3) WITH EPSILON 1": "no LIMIT in a view",
     "SELECT COUNT(*) FROM cities WITH EPSILON 1": "a private table first",
+    "SELECT COUNT(*) FROM visits v(a, b, c, d) WITH EPSILON 1": "at most 3 new names",
+    "SELECT COUNT(*) FROM visits v(a, a) WITH EPSILON 1": "at most 3 new names, each once",
+    "SELECT COUNT(*) FROM people JOIN cities c(a, b) ON people.city = c.a WITH EPSILON 1": "an alias without a list of columns",
     "SELECT AVG(day) FROM visits a JOIN visits b ON a.id = b.id WITH EPSILON 1": "a column that only one table has",
 }
 
