@@ -53,7 +53,7 @@ def check(seed: int, *, unit: str) -> Seen | None:
     """Compare one statement on two neighbours."""
     random = np.random.default_rng([29, seed, len(unit)])
     visits, people = draw_rows(random, 20), draw_rows(random, 8, table="people")
-    text = draw_statement(random, persons=unit == "id").text
+    text = draw_statement(random, persons=unit == "id", picks=True).text
     clause = str(random.choice(["WITH EPSILON 2", "ERROR WITHIN 20% AT MOST EPSILON 9", "WITH EPSILON 0.5"]))
     text = f"{text} {clause}"
     most = int(random.choice([1, 2, 200]))

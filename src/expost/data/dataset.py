@@ -29,6 +29,7 @@ from expost.data.text_format import TextFormat
 from expost.data.unit_aggregate import UnitAggregate, UnitColumn, UnitEngine
 from expost.data.unit_identity import Period
 from expost.data.unit_join import UnitJoin, check_keys
+from expost.data.unit_match import UnitMatch
 from expost.data.unit_shard import MEMORY_LIMIT
 from expost.data.untyped_table import ID, implied_types, loose_columns, read_ids
 
@@ -386,9 +387,10 @@ class Dataset(MeasuredTable):
             Name of the key column, in both tables. The id of the unit for a private table, or a list that contains it.
         prefix : str, default ""
             Put before the names of the new columns.
-        how : {"left", "inner"}, default "left"
+        how : {"left", "inner", "exists"}, default "left"
             What happens to a row without a match: ``"left"`` keeps it, with missing values in the new columns; ``"inner"``
-            drops it. Private tables only.
+            drops it. ``"exists"`` keeps all rows, each once, and adds one column of truths, named by ``prefix``: whether the row
+            has a match. Private tables only.
         max_rows_per_unit : int, optional
             The most joined rows of one id that a query counts. Default: the product of the limits of both tables. Private
             tables only.
@@ -408,10 +410,12 @@ class Dataset(MeasuredTable):
         >>> visits.join(people, on="id", how="inner").max_rows_per_unit
         10
         """
-        if how not in ("left", "inner") or not isinstance(prefix, str):
+        if how not in ("left", "inner", "exists") or not isinstance(prefix, str):
             raise InvalidRequest(
-                'Expected how="left" or how="inner", and a text as prefix', got=how, do="Name one of them"
+                'Expected how="left", "inner" or "exists", and a text as prefix', got=how, do="Name one of them"
             )
+        if isinstance(table, Dataset) and how == "exists":
+            return self._mark_matches(table, on, mark=prefix, limit=max_rows_per_unit)
         if isinstance(table, Dataset):
             return self._join_private(table, on, prefix=prefix, how=how, limit=max_rows_per_unit)
         if how != "left" or max_rows_per_unit is not None or not isinstance(on, str):
@@ -449,8 +453,8 @@ class Dataset(MeasuredTable):
                 view.time_ranges[name] = read_range(name, (categories[0], categories[-1]))
         return view
 
-    def _join_private(self, other: Dataset, on: Any, *, prefix: str, how: str, limit: int | None) -> Self:
-        """Join a private table about the same ids."""
+    def _check_same_unit(self, other: Dataset) -> None:
+        """Raise unless both tables protect the same ids."""
         if self.unit.is_row or self.unit.window is not None or other.unit != self.unit:
             raise InvalidRequest(
                 "Expected two private tables whose unit is the same id column, without a time window",
@@ -459,6 +463,38 @@ class Dataset(MeasuredTable):
             )
         if other.adjacency is not self.adjacency:
             raise InvalidRequest("Expected two tables with the same adjacency", do="Pass the same adjacency= to both")
+
+    def _mark_matches(self, other: Dataset, on: Any, *, mark: str, limit: int | None) -> Self:
+        """Return a view with one more column: whether a row of the other table agrees in all keys."""
+        self._check_same_unit(other)
+        if not mark or mark in self.schema or limit is not None:
+            raise InvalidRequest(
+                "Expected prefix= a new name for the column of truths, and no max_rows_per_unit: no row is added",
+                got=mark,
+                do='Pass how="exists", prefix="has_visit"',
+            )
+        keys = (on,) if isinstance(on, str) else tuple(on)
+        kinds = {name: kind for name, kind in other.schema.kinds.items() if kind is not Kind.OTHER}
+        fields = [pa.field(name, other.key_type(col(name))) for name in kinds]
+        keys = check_keys(self._engine.schema, pa.schema(fields), keys, self.unit)
+        view = copy.copy(self)
+        view._engine = UnitMatch(
+            self._engine,
+            keys=keys,
+            mark=mark,
+            read_right=lambda: other.batches(list(keys)),
+            right_identity=other.source_identity,
+            right_version=other._read_version,
+        )
+        view._opened = view._read_version()
+        view._mark, view._number = None, next(_NUMBERS)
+        view.schema = Schema({**self.schema.kinds, mark: Kind.BOOLEAN})
+        view.rows, view.tables = None, (*self.tables, *other.tables)
+        return view
+
+    def _join_private(self, other: Dataset, on: Any, *, prefix: str, how: str, limit: int | None) -> Self:
+        """Join a private table about the same ids."""
+        self._check_same_unit(other)
         if other.max_rows_per_unit is None:
             raise InvalidRequest(
                 f"Expected a limit on the rows of one {self.unit.column} in the table that is joined",

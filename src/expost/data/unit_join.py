@@ -19,7 +19,7 @@ from expost.data.source_version import Version
 from expost.data.unit_identity import content_words, exact_words, mix_words, unit_words
 from expost.data.unit_share import RowsOfUnits, UnitShares, find_sorted, join_words
 
-__all__ = ["UnitJoin", "check_keys"]
+__all__ = ["UnitJoin", "check_keys", "key_names"]
 
 Indices = NDArray[np.intp]
 
@@ -125,7 +125,7 @@ class _KeptTable:
 
     def __init__(self, table: pa.Table, keys: Sequence[str], secret: bytes) -> None:
         columns = [table.column(key).combine_chunks() for key in keys]
-        names, known = _key_names(columns, secret)
+        names, known = key_names(columns, secret)
         rows = np.flatnonzero(known)
         rows = rows[np.argsort(names[rows], kind="stable")]
         self.table = table.take(pa.array(rows))
@@ -134,7 +134,7 @@ class _KeptTable:
 
     def match(self, columns: Sequence[pa.Array], secret: bytes, *, keep_unmatched: bool) -> tuple[pa.Array, pa.Array]:
         """Return pairs of rows: of the batch with these keys, and of the table; None if a row has no match."""
-        names, known = _key_names(columns, secret)
+        names, known = key_names(columns, secret)
         place, count = np.zeros(len(names), np.intp), np.zeros(len(names), np.intp)
         if len(self._names):
             place = find_sorted(self._names, names)
@@ -147,7 +147,7 @@ class _KeptTable:
         return pa.array(rows), pa.array(first[rows] + number, mask=count[rows] == 0)
 
 
-def _key_names(columns: Sequence[pa.Array], secret: bytes) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+def key_names(columns: Sequence[pa.Array], secret: bytes) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """Return one value per row that is equal exactly for equal keys, and a mask of the rows without a missing key."""
     words, known = [], np.ones(len(columns[0]), bool)
     for column in columns:

@@ -167,6 +167,7 @@ class Session(StatisticMethods, SqlMethods):
         self._ledger.check_protected(self._protected)
         self._bits, self._simulation = bits, simulation
         self._cache, self._view_cache = self._open_cache(), ReleaseCache(None)
+        self._sql_views: dict[str, Dataset] = {}
         self._part: TablePart | None = None
         self._whole: tuple[Session, tuple[Any, ...]] | None = None
         self._parts: dict[tuple[Any, ...], Session] = {}

@@ -55,6 +55,7 @@ class SqlMethods:
     dataset: Dataset
     tables: Mapping[str, Dataset]
     _cache: ReleaseCache
+    _sql_views: dict[str, Dataset]
 
     @abstractmethod
     def view(self, dataset: Dataset) -> Session: ...
@@ -89,6 +90,7 @@ class SqlMethods:
             bounds=bounds,
             max_rows_per_unit=max_rows_per_unit,
             default_cap=self._question_cap,
+            made=self._sql_views,
         )
         # A part of a table has no further views: it is asked as it is.
         own = self if statement.dataset is self.dataset else self.view(statement.dataset)

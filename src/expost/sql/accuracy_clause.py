@@ -11,7 +11,7 @@ from sqlglot.tokens import TokenType  # type: ignore[attr-defined]
 
 from expost.sql.refusal import SourceText
 
-__all__ = ["AccuracyClauses", "Tolerance", "Word", "read_clauses"]
+__all__ = ["FORMS", "AccuracyClauses", "Tolerance", "Word", "read_clauses"]
 
 _STARTS = {
     ("ERROR", "WITHIN"): "within",
@@ -20,7 +20,8 @@ _STARTS = {
     ("WITH", "EPSILON"): "epsilon",
     ("WITH", "DELTA"): "delta",
 }
-_FORMS = "ERROR WITHIN 5%, AT CONFIDENCE 95%, WITH EPSILON 0.1, WITH DELTA 1e-6, AT MOST EPSILON 0.5"
+FORMS = "ERROR WITHIN 5%, AT CONFIDENCE 95%, WITH EPSILON 0.1, WITH DELTA 1e-6, AT MOST EPSILON 0.5"
+"""The clauses, by example."""
 
 
 class Word(NamedTuple):
@@ -75,7 +76,7 @@ def read_clauses(source: SourceText, words: Sequence[Word]) -> tuple[AccuracyCla
             break
         name = _clause_at(words, place)
         if name is None:
-            source.refuse(words[place].start, "a clause of accuracy or the end", do=f"The clauses are: {_FORMS}")
+            source.refuse(words[place].start, "a clause of accuracy or the end", do=f"The clauses are: {FORMS}")
         if name in places:
             source.refuse(words[place].start, "each clause once", do="Leave one of them out")
         places[name] = words[place].start

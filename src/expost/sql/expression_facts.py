@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+import pyarrow as pa
+
 from expost.core import InvalidRequest
 from expost.data import Dataset, Expression, Kind
-from expost.data.expression import ColumnName, Literal, Operation, Plain
+from expost.data.canonical_cell import canonical_batch
+from expost.data.evaluation import evaluate_cells
+from expost.data.expression import ColumnName, Literal, Operation, Plain, col
 
 __all__ = ["ExpressionFacts"]
 
@@ -19,6 +24,7 @@ Ends = tuple[Fraction, Fraction]
 _MOST_VALUES = 1000  # of a bounded whole number that can be grouped by without a list
 _BEYOND = Fraction(1, 10**9)  # as a part of a limit: what float arithmetic may be off
 _WHOLE = frozenset({"+", "-", "*", "%", "abs", "least", "greatest", "coalesce", "CASE"})
+_OF_TEXTS = frozenset({"length", "number", "integer"})
 _ROUNDED = frozenset({"floor", "ceil", "integer"})
 
 
@@ -73,7 +79,11 @@ class ExpressionFacts:
         known = [each for each in self._values_known(expression) or () if isinstance(each, int | float)]
         if known:
             return Fraction(min(known)), Fraction(max(known))
-        return self._operation_limits(expression) if isinstance(expression, Operation) else None
+        found = self._operation_limits(expression) if isinstance(expression, Operation) else None
+        if found is None and isinstance(expression, Operation) and expression.name in _OF_TEXTS:
+            values: Any = self._values_computed(expression)
+            found = (Fraction(min(values)), Fraction(max(values))) if values else None
+        return found
 
     def _operation_limits(self, expression: Operation) -> Ends | None:
         name, arguments = expression.name, expression.arguments
@@ -104,7 +114,29 @@ class ExpressionFacts:
         try:
             return tuple(self.dataset.axis(expression).values)
         except InvalidRequest:
-            return self._values_listed(expression)
+            found = self._values_listed(expression)
+        return self._values_computed(expression) if found is None else found
+
+    def _values_computed(self, expression: Expression) -> tuple[Plain, ...] | None:
+        """Compute an expression of columns with public values on all of these, and on missing ones."""
+        names = sorted(expression.columns())
+        if isinstance(expression, ColumnName) or not names:
+            return None
+        domains = [self.values(col(name)) for name in names]
+        known = [(*domain, None) for domain in domains if domain is not None]
+        if len(known) < len(names) or math.prod(map(len, known)) > _MOST_VALUES:
+            return None
+        rows = list(itertools.product(*known))
+        try:
+            columns = {
+                name: pa.array([row[place] for row in rows], self.dataset.key_type(col(name)))
+                for place, name in enumerate(names)
+            }
+        except (pa.ArrowException, OverflowError):  # public values that no row can have
+            return None
+        cells = evaluate_cells(expression, canonical_batch(pa.record_batch(columns))).to_pylist()
+        found = {each for each in cells if each is not None and each == each}
+        return tuple(sorted(found)) or None
 
     def _values_known(self, expression: Expression) -> tuple[Plain, ...] | None:
         """Return the values that follow from categories and constants."""

@@ -9,9 +9,13 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+import pyarrow as pa
+
 from expost.core.errors import WrongArguments
 from expost.core.estimate import Estimate
 from expost.data import Dataset, Expression
+from expost.data.canonical_cell import canonical_batch
+from expost.data.evaluation import evaluate_cells
 
 __all__ = [
     "Aggregate",
@@ -22,6 +26,7 @@ __all__ = [
     "GroupColumn",
     "KeyOf",
     "LogicalPlan",
+    "OfKeys",
     "OutputColumn",
     "Shown",
     "aggregates_in",
@@ -79,6 +84,14 @@ class KeyOf(Formula):
     """The label of a group."""
 
     index: int
+
+
+@dataclass(frozen=True)
+class OfKeys(Formula):
+    """An expression of the labels of a group: column ``k0`` is the first label, ``types`` are their Arrow types."""
+
+    expression: Expression
+    types: tuple[pa.DataType, ...]
 
 
 @dataclass(frozen=True)
@@ -193,14 +206,17 @@ def evaluate_formula(formula: Formula, keys: Sequence[Any], numbers: Mapping[int
         return Shown(formula.value, *ends)
     if isinstance(formula, KeyOf):
         return Shown(keys[formula.index])
+    if isinstance(formula, OfKeys):
+        return Shown(_compute_label(formula, keys))
     if isinstance(formula, AggregateOf):
         return numbers[formula.index]
     assert isinstance(formula, Call)
     parts = [evaluate_formula(each, keys, numbers) for each in formula.arguments]
     if formula.name in _LOGIC:
         return Shown(_LOGIC[formula.name]([part.value for part in parts]))
-    if formula.name == "coalesce":
-        return next((part for part in parts if part.value is not None), parts[-1])
+    found = _ignore_missing(formula.name, parts)
+    if found is not None:
+        return found
     if any(part.value is None for part in parts):
         return Shown(None)
     if formula.name == "nullif":
@@ -212,6 +228,32 @@ def evaluate_formula(formula: Formula, keys: Sequence[Any], numbers: Mapping[int
     if formula.name == "abs":
         return _absolute(parts[0])
     return _calculate(formula.name, parts[0], parts[1])
+
+
+def _ignore_missing(name: str, parts: Sequence[Shown]) -> Shown | None:
+    """Return the result of a function that ignores missing values, where there are some or it is COALESCE.
+
+    What is missing in the released numbers need not be missing in the exact ones, so no interval is known then.
+    """
+    if name not in ("coalesce", "least", "greatest") or (name != "coalesce" and None not in [p.value for p in parts]):
+        return None
+    if parts[0].value is not None and name == "coalesce":
+        return parts[0]
+    known = [part.value for part in parts if part.value is not None]
+    if not known:
+        return Shown(None)
+    return Shown(known[0] if name == "coalesce" or len(known) == 1 else _RISING[name](*known))
+
+
+def _compute_label(formula: OfKeys, keys: Sequence[Any]) -> Any:
+    """Compute an expression of the labels of a group."""
+    cells = [pa.array([label], kind) for label, kind in zip(keys, formula.types, strict=True)]
+    batch = pa.record_batch(cells, [f"k{place}" for place in range(len(cells))])
+    (found,) = evaluate_cells(formula.expression, canonical_batch(batch)).to_pylist()
+    number = isinstance(found, float) and math.isfinite(found)
+    if isinstance(found, float) and not number:
+        return None
+    return int(found) if number and found.is_integer() else found
 
 
 def is_true(formula: Formula, keys: Sequence[Any], numbers: Mapping[int, Shown]) -> bool:

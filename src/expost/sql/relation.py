@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,9 +16,33 @@ from expost.sql.expression_facts import ExpressionFacts
 from expost.sql.refusal import SourceText
 from expost.sql.row_expression import RowReader
 
-__all__ = ["Relation", "RelationColumn", "find_column", "plain_name"]
+__all__ = ["Relation", "RelationColumn", "ViewMemo", "find_column", "plain_name"]
 
 _SHOWN = 12  # columns that a refusal lists
+_MOST_VIEWS = 16
+
+
+@dataclass(frozen=True)
+class ViewMemo:
+    """The joins and tables of persons that statements of one session made.
+
+    A later statement about the same view reads the same object, with the same secret, so that it continues the releases of
+    the earlier one. The oldest views are forgotten, because a joined table is kept in memory.
+    """
+
+    made: dict[str, Dataset] = field(default_factory=dict)
+
+    def find(self, kind: tuple[Any, ...], sources: Sequence[Dataset], make: Callable[[], Dataset]) -> Dataset:
+        """Return the view of some kind of the sources, and make it if there is none."""
+        facts = [(each.identity, each.bounds, each.categories, each.time_ranges, each.schema.kinds) for each in sources]
+        key = hashlib.sha256(repr((kind, facts)).encode()).hexdigest()
+        found = self.made.pop(key, None)
+        if found is None:
+            found = make()
+            while len(self.made) >= _MOST_VIEWS:
+                self.made.pop(next(iter(self.made)))
+        self.made[key] = found
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +79,11 @@ class Relation:
         """Return the public facts about expressions of the rows."""
         return ExpressionFacts(self.dataset, self.bounds)
 
-    def reader(self, source: SourceText) -> RowReader:
-        """Return what translates expressions of the rows."""
-        return RowReader(source, self.facts, lambda node: find_column(source, self.columns, node))
+    def reader(self, source: SourceText, matches: Mapping[int, Expression] | None = None) -> RowReader:
+        """Return what translates expressions of the rows; ``matches`` are what subqueries of EXISTS and IN stand for."""
+        return RowReader(
+            source, self.facts, lambda node: find_column(source, self.columns, node), matches=matches or {}
+        )
 
     def narrow(self, condition: Expression | None) -> Relation:
         """Return the rows that also pass a condition."""
@@ -64,9 +91,12 @@ class Relation:
             return self
         return replace(self, where=condition if self.where is None else self.where & condition)
 
-    def renamed(self, source: str) -> Relation:
-        """Return the same columns under another source."""
-        return replace(self, columns=tuple(replace(each, source=source) for each in self.columns if not each.hidden))
+    def renamed(self, source: str, names: Sequence[str] = ()) -> Relation:
+        """Return the same columns under another source; the first of them with new names, if there are some."""
+        shown = [each for each in self.columns if not each.hidden]
+        new = [*names, *(each.name for each in shown[len(names) :])]
+        columns = (replace(each, source=source, name=name) for each, name in zip(shown, new, strict=False))
+        return replace(self, columns=tuple(columns))
 
     def filtered(self) -> Dataset:
         """Return the dataset with the filter."""

@@ -5,20 +5,18 @@ Only what means the same in both is translated. Whatever would differ is refused
 
 from __future__ import annotations
 
-import datetime
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from sqlglot import exp
 
 from expost.data import Expression, Kind
 from expost.data.expression import Literal, Operation
-from expost.data.row_function import PERIODS
 from expost.sql.expression_facts import ExpressionFacts
-from expost.sql.refusal import Node, SourceText
+from expost.sql.refusal import Node, SourceText, check_arguments
+from expost.sql.time_expression import add_interval, as_moment, read_cast, read_time
 
-__all__ = ["RowReader", "check_arguments"]
+__all__ = ["RowReader"]
 
 _COMPARISONS = {exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
 _ARITHMETIC = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Mod: "%"}
@@ -30,35 +28,6 @@ _UNARY = {
     exp.Floor: "floor",
     exp.Ceil: "ceil",
 }
-_PARTS = {
-    "YEAR": "year",
-    "QUARTER": "quarter",
-    "MONTH": "month",
-    "DAY": "day",
-    "DAYOFMONTH": "day",
-    "HOUR": "hour",
-    "MINUTE": "minute",
-    "SECOND": "second",
-    "ISODOW": "weekday",
-    "DAYOFWEEKISO": "weekday",
-    "DAYOFWEEK_ISO": "weekday",
-}
-_PART_NODES = {
-    "Year": "YEAR",
-    "Quarter": "QUARTER",
-    "Month": "MONTH",
-    "Day": "DAY",
-    "DayOfMonth": "DAY",
-    "Hour": "HOUR",
-    "Minute": "MINUTE",
-    "Second": "SECOND",
-    "DayOfWeekIso": "ISODOW",
-    "DayOfWeek": "DOW",
-}
-_INTEGERS = {"INT", "BIGINT", "SMALLINT", "TINYINT"}
-_FLOATS = {"DOUBLE", "FLOAT"}
-_TEXTS = {"TEXT", "VARCHAR"}
-_MOMENTS = {"TIMESTAMP", "DATETIME", "TIMESTAMPNTZ"}
 _NEAREST = "See docs/sql.md for the functions of rows"
 
 
@@ -67,17 +36,20 @@ class RowReader:
     """Translates expressions of the rows of one relation.
 
     ``find`` returns the expression that a column of the statement stands for, ``find_aggregate`` that of an aggregate of
-    a person's rows, where there can be one.
+    a person's rows, where there can be one. ``matches`` are what the subqueries of EXISTS and IN stand for, by their id().
     """
 
     source: SourceText
     facts: ExpressionFacts
     find: Callable[[exp.Column], Expression]
     find_aggregate: Callable[[Node], Expression] | None = None
+    matches: Mapping[int, Expression] = field(default_factory=dict)
 
     def read(self, node: Node) -> Expression:
         """Translate one expression, or refuse it."""
         kind = type(node)
+        if id(node) in self.matches:
+            return self.matches[id(node)]
         with self.source.point_at(node):
             if isinstance(node, exp.Column):
                 return self.find(node)
@@ -94,16 +66,17 @@ class RowReader:
                 found = self._read_function(node)
             if found is not None:
                 return found
-            if isinstance(node, exp.AggFunc) and self.find_aggregate is not None:
+            if isinstance(node, exp.AggFunc | exp.Filter) and self.find_aggregate is not None:
                 return self.find_aggregate(node)
-            if isinstance(node, exp.AggFunc):
+            if isinstance(node, exp.AggFunc | exp.Filter):
                 self.source.refuse(node, "no aggregate inside the expression of a row", do="Put it into a subquery")
             if isinstance(node, exp.Subquery | exp.Query | exp.Exists):
                 self.source.refuse(
-                    node, "no subquery here", do="Join the table on the id of the unit: FROM t JOIN u USING (id)"
+                    node,
+                    "no subquery here",
+                    do="Put EXISTS (SELECT ... WHERE u.id = t.id) into WHERE, or join: FROM t JOIN u USING (id)",
                 )
-            name = node.this if isinstance(node, exp.Anonymous) else node.key.upper()
-            self.source.refuse(node, "a function or operator of the subset", got=str(name), do=_NEAREST)
+            self.source.refuse_function(node, "a function or operator of the subset", do=_NEAREST)
 
     def read_condition(self, node: Node) -> Expression:
         """Translate a condition; a number in its place is refused."""
@@ -113,7 +86,7 @@ class RowReader:
                 self.source.refuse(node, "a condition", do="Compare something, such as age >= 18")
         return found
 
-    def _checked(self, node: Node, expression: Expression) -> Expression:
+    def checked(self, node: Node, expression: Expression) -> Expression:
         """Return an expression whose parts fit together, or point at it."""
         with self.source.point_at(node):
             self.facts.kind(expression)
@@ -134,7 +107,7 @@ class RowReader:
                 and not isinstance(inner.value, bool)
             ):
                 return Literal(-inner.value)
-            return self._checked(node, -inner)
+            return self.checked(node, -inner)
         if node.is_string:
             return Literal(str(node.this))
         text = str(node.this)
@@ -147,7 +120,14 @@ class RowReader:
     def _read_comparison(self, node: Node, sign: str) -> Expression:
         check_arguments(self.source, node, "this", "expression")
         left, right = self._align(self.read(node.this), self.read(node.expression))
-        return self._checked(node, Operation(sign, (left, right)))
+        return self.checked(node, Operation(sign, (left, right)))
+
+    def _read_distinction(self, node: Node) -> Expression:
+        """Read IS [NOT] DISTINCT FROM, which is never unknown."""
+        left, right = self._align(self.read(node.this), self.read(node.expression))
+        equal = Operation("coalesce", (Operation("=", (left, right)), Literal(False)))
+        same = equal | (left.is_missing() & right.is_missing())
+        return self.checked(node, same if isinstance(node, exp.NullSafeEQ) else ~same)
 
     def _align(self, left: Expression, right: Expression) -> tuple[Expression, Expression]:
         """Read a text constant that is compared with a time as a time."""
@@ -160,12 +140,19 @@ class RowReader:
             or self.facts.kind(beside) is not Kind.TIME
         ):
             return value
-        return _moment(value) or value
+        moment = as_moment(value, self.source.dialect)
+        return value if moment is None else moment
 
     def _read_arithmetic(self, node: Node) -> Expression:
         check_arguments(self.source, node, "this", "expression", "typed", "safe")
         if isinstance(node, exp.IntDiv):
             self.source.refuse(node, "no whole division, which differs between dialects", do="Write FLOOR(a / b)")
+        for one, other in ((node.this, node.expression), (node.expression, node.this)):
+            if isinstance(other, exp.Interval):
+                if isinstance(node, exp.Sub | exp.Add) and (other is node.expression or isinstance(node, exp.Add)):
+                    sign = -1 if isinstance(node, exp.Sub) else 1
+                    return add_interval(self.source, node, self.read(one), other, sign)
+                self.source.refuse(node, "an interval after a time", do="Write DATE '2024-01-31' - INTERVAL 30 DAY")
         left, right = self.read(node.this), self.read(node.expression)
         if isinstance(node, exp.Div | exp.Mod) and self.source.dialect != "spark" and self._may_be_zero(right):
             self.source.refuse(
@@ -180,11 +167,11 @@ class RowReader:
                     "a division of numbers with a fraction: this dialect cuts that of two whole numbers",
                     do="Write CAST(a AS DOUBLE PRECISION) / b, or FLOOR(a / b)",
                 )
-            return self._checked(node, Operation("/", (left, right)))
+            return self.checked(node, Operation("/", (left, right)))
         for side in (left, right):
             if self.facts.kind(side) is Kind.TIME:
                 self.source.refuse(node, "no arithmetic with times", do="Compare them, or take parts: YEAR(t)")
-        return self._checked(node, Operation(_ARITHMETIC[type(node)], (left, right)))
+        return self.checked(node, Operation(_ARITHMETIC[type(node)], (left, right)))
 
     def _may_be_zero(self, divisor: Expression) -> bool:
         """Return whether a divisor can be zero, as far as public facts tell."""
@@ -200,6 +187,8 @@ class RowReader:
     # Logic ---------------------------------------------------------------------------------------------------------
 
     def _read_logic(self, node: Node) -> Expression | None:
+        if isinstance(node, exp.NullSafeEQ | exp.NullSafeNEQ):
+            return self._read_distinction(node)
         if isinstance(node, exp.And | exp.Or):
             check_arguments(self.source, node, "this", "expression")
             both = self.read_condition(node.this), self.read_condition(node.expression)
@@ -220,7 +209,7 @@ class RowReader:
             check_arguments(self.source, node, "this", "low", "high")
             value = self.read(node.this)
             low, high = (self._as_time(self.read(node.args[end]), beside=value) for end in ("low", "high"))
-            return self._checked(node, value.between(low, high))
+            return self.checked(node, value.between(low, high))
         if isinstance(node, exp.Like | exp.ILike | exp.Escape):
             return self._read_like(node)
         if isinstance(node, exp.Case):
@@ -232,7 +221,7 @@ class RowReader:
             self.source.refuse(
                 node,
                 "a list of constants after IN",
-                do="Join the table on the id of the unit: FROM t JOIN u USING (id)",
+                do="Put id IN (SELECT id FROM u) into WHERE, or join: FROM t JOIN u USING (id)",
             )
         check_arguments(self.source, node, "this", "expressions")
         value = self.read(node.this)
@@ -240,7 +229,7 @@ class RowReader:
         for each, written in zip(listed, node.expressions, strict=True):
             if not isinstance(each, Literal):
                 self.source.refuse(written, "constants in the list", do="Write a = b OR a = c")
-        return self._checked(node, Operation("IN", (value, *listed)))
+        return self.checked(node, Operation("IN", (value, *listed)))
 
     def _read_like(self, node: Node) -> Expression:
         escape = ""
@@ -251,14 +240,14 @@ class RowReader:
             node = inner
         elif self.source.dialect != "duckdb":
             escape = "\\"
-        check_arguments(self.source, node, "this", "expression")
+        check_arguments(self.source, node, "this", "expression", "negate")
         value, pattern = self.read(node.this), self.read(node.expression)
         if not isinstance(pattern, Literal) or not isinstance(pattern.value, str):
             self.source.refuse(node.expression, "a pattern in quotes", do="Write LIKE 'A%'")
         if escape and escape in pattern.value:
             self.source.refuse(node.expression, "a pattern without escaped signs", do="Use _ for any one sign")
-        name = "LIKE" if isinstance(node, exp.Like) else "ILIKE"
-        return self._checked(node, value.like(pattern.value) if name == "LIKE" else value.ilike(pattern.value))
+        found = value.like(pattern.value) if isinstance(node, exp.Like) else value.ilike(pattern.value)
+        return self.checked(node, ~found if node.args.get("negate") else found)
 
     def _read_case(self, node: exp.Case) -> Expression:
         check_arguments(self.source, node, "this", "ifs", "default")
@@ -268,11 +257,11 @@ class RowReader:
                 condition = self.read_condition(branch.this)
             else:
                 left, right = self._align(self.read(node.this), self.read(branch.this))
-                condition = self._checked(branch, Operation("=", (left, right)))
+                condition = self.checked(branch, Operation("=", (left, right)))
             parts += [condition, self.read(branch.args["true"])]
         default = node.args.get("default")
         parts.append(Literal(None) if default is None else self.read(default))
-        return self._checked(node, Operation("CASE", tuple(parts)))
+        return self.checked(node, Operation("CASE", tuple(parts)))
 
     # Functions -----------------------------------------------------------------------------------------------------
 
@@ -280,51 +269,56 @@ class RowReader:
         kind = type(node)
         if kind in _UNARY:
             check_arguments(self.source, node, "this", "binary")
-            return self._checked(node, Operation(_UNARY[kind], (self.read(node.this),)))
+            return self.checked(node, Operation(_UNARY[kind], (self.read(node.this),)))
         if isinstance(node, exp.Cast):
-            return self._read_cast(node)
+            return read_cast(self, node)
         if isinstance(node, exp.Coalesce | exp.Least | exp.Greatest):
             check_arguments(self.source, node, "this", "expressions", "ignore_nulls")
             values = tuple(map(self.read, [node.this, *node.expressions]))
-            return values[0] if len(values) == 1 else self._checked(node, Operation(node.key, values))
+            return values[0] if len(values) == 1 else self.checked(node, Operation(node.key, values))
         if isinstance(node, exp.Nullif):
             left, right = self._align(self.read(node.this), self.read(node.expression))
-            return self._checked(node, Operation("CASE", (Operation("=", (left, right)), Literal(None), left)))
+            return self.checked(node, Operation("CASE", (Operation("=", (left, right)), Literal(None), left)))
         if isinstance(node, exp.If):
             check_arguments(self.source, node, "this", "true", "false")
             otherwise = node.args.get("false")
             values = self.read(node.args["true"]), Literal(None) if otherwise is None else self.read(otherwise)
-            return self._checked(node, Operation("CASE", (self.read_condition(node.this), *values)))
+            return self.checked(node, Operation("CASE", (self.read_condition(node.this), *values)))
         if isinstance(node, exp.Round):
             return self._read_round(node)
         found = self._read_text(node)
-        return self._read_time(node) if found is None else found
+        return read_time(self, node) if found is None else found
 
     def _read_text(self, node: Node) -> Expression | None:
         if isinstance(node, exp.Trim):
             check_arguments(self.source, node, "this")
-            return self._checked(node, self.read(node.this).trim())
+            return self.checked(node, self.read(node.this).trim())
         if isinstance(node, exp.Substring):
             check_arguments(self.source, node, "this", "start", "length")
             given = [node.this, node.args.get("start"), node.args.get("length")]
-            return self._checked(
+            return self.checked(
                 node, Operation("substring", tuple(self.read(each) for each in given if each is not None))
             )
+        if isinstance(node, exp.Left):
+            size = self.read(node.expression)
+            if not isinstance(size, Literal) or not isinstance(size.value, int) or size.value < 0:
+                self.source.refuse(node.expression, "a number of signs", do="Write LEFT(x, 3)")
+            return self.checked(node, Operation("substring", (self.read(node.this), Literal(1), size)))
         if isinstance(node, exp.DPipe):
-            return self._checked(node, Operation("||", (self.read(node.this), self.read(node.expression))))
+            return self.checked(node, Operation("||", (self.read(node.this), self.read(node.expression))))
         if isinstance(node, exp.Concat):
             check_arguments(self.source, node, "expressions", "safe", "coalesce")
             if not node.args.get("coalesce"):
                 self.source.refuse(
                     node, "texts joined by ||, because CONCAT differs between dialects", do="Write a || b"
                 )
-            return self._checked(node, Operation("concat", tuple(map(self.read, node.expressions))))
+            return self.checked(node, Operation("concat", tuple(map(self.read, node.expressions))))
         if isinstance(node, exp.StartsWith | exp.Contains):
             name = "starts_with" if isinstance(node, exp.StartsWith) else "contains"
-            return self._checked(node, Operation(name, (self.read(node.this), self.read(node.expression))))
+            return self.checked(node, Operation(name, (self.read(node.this), self.read(node.expression))))
         if isinstance(node, exp.WidthBucket):
             given = [node.this, *(node.args[name] for name in ("min_value", "max_value", "num_buckets"))]
-            return self._checked(node, Operation("width_bucket", tuple(map(self.read, given))))
+            return self.checked(node, Operation("width_bucket", tuple(map(self.read, given))))
         if isinstance(node, exp.Anonymous) and str(node.this).lower() in ("bin", "weekday"):
             if str(node.this).lower() == "weekday" and self.source.dialect != "duckdb":
                 return None
@@ -339,51 +333,7 @@ class RowReader:
             if limits is None:
                 self.source.refuse(node, "the ends of the bins", do="Write bin(x, 0, 100, 10), or declare bounds of x")
             given = (given[0], Literal(float(limits[0])), Literal(float(limits[1])), given[1])
-        return self._checked(node, Operation("bin", given))
-
-    def _read_time(self, node: Node) -> Expression | None:
-        if isinstance(node, exp.Extract):
-            part = str(node.this.name if isinstance(node.this, exp.Expression) else node.this).upper()
-            return self._read_part(node, part, node.expression)
-        part = _PART_NODES.get(type(node).__name__, "")
-        if part:
-            check_arguments(self.source, node, "this")
-            return self._read_part(node, part, node.this)
-        if isinstance(node, exp.TimestampTrunc | exp.DateTrunc):
-            check_arguments(self.source, node, "this", "unit")
-            unit = node.args["unit"]
-            period = str(unit.name if hasattr(unit, "name") else unit).lower()
-            period = "week" if period.startswith("week") else period
-            if period not in PERIODS:
-                self.source.refuse(node, f"one of {', '.join(PERIODS)}", got=period, do="Write DATE_TRUNC('month', t)")
-            return self._checked(node, self._time_of(node.this).date_trunc(period))
-        if isinstance(node, exp.TsOrDsToDate | exp.Date):
-            return self._checked(node, Operation("date", (self._time_of(node.this),)))
-        return None
-
-    def _time_of(self, node: Node) -> Expression:
-        """Return a time; sqlglot wraps what functions of times take into casts."""
-        value = self.read(node)
-        return (_moment(value) if isinstance(value, Literal) else None) or value
-
-    def _read_part(self, node: Node, part: str, value: Node) -> Expression:
-        time = self._time_of(value)
-        if self.facts.kind(time) not in (Kind.TIME, None):
-            self.source.refuse(node, "a time", do="Write CAST(x AS TIMESTAMP), or declare the type of the column")
-        if part in ("DOW", "DAYOFWEEK", "WEEKDAY"):
-            # Sunday is 0 in DuckDB and PostgreSQL, and 1 in Spark.
-            sunday = 1 if self.source.dialect == "spark" else 0
-            names = tuple(range(7))
-            days = Operation("weekday", (time,))
-            pairs = [
-                each for day in names for each in (Operation("=", (days, Literal(day or 7))), Literal(day + sunday))
-            ]
-            return Operation("CASE", (*pairs, Literal(None)))
-        if part == "SECOND" and self.source.dialect == "postgres":
-            self.source.refuse(node, "a part without fractions", do="Write DATE_TRUNC('second', t)")
-        if part not in _PARTS:
-            self.source.refuse(node, f"one of {', '.join(sorted(_PARTS))}", got=part, do="Write EXTRACT(MONTH FROM t)")
-        return self._checked(node, Operation(_PARTS[part], (time,)))
+        return self.checked(node, Operation("bin", given))
 
     def _read_round(self, node: exp.Round) -> Expression:
         """Round halves away from zero, as SQL does."""
@@ -392,7 +342,11 @@ class RowReader:
         if node.args.get("decimals") is not None:
             digits = self.read(node.args["decimals"])
             if not isinstance(digits, Literal) or not isinstance(digits.value, int) or not 0 <= digits.value <= 9:
-                self.source.refuse(node.args["decimals"], "a number of digits from 0 to 9", do="Write ROUND(x, 2)")
+                self.source.refuse(
+                    node.args["decimals"],
+                    "a number of digits from 0 to 9",
+                    do="Write ROUND(x, 2), or FLOOR(x / 10) * 10",
+                )
             power = 10**digits.value
         scaled = value * power if power > 1 else value
         size = scaled.abs()
@@ -400,75 +354,4 @@ class RowReader:
         nearest = Operation("CASE", (Operation(">=", (size - down, Literal(0.5))), down + 1, down))
         signed = Operation("CASE", (Operation("<", (scaled, Literal(0))), -nearest, nearest))
         whole = Operation("CASE", (value.is_missing(), Literal(None), signed))
-        return self._checked(node, whole / power if power > 1 else whole)
-
-    def _read_cast(self, node: exp.Cast) -> Expression:
-        """Convert; missing where a value cannot be converted, in place of an error of the whole statement."""
-        check_arguments(self.source, node, "this", "to", "safe", "requires_string", "action", "format")
-        if node.args.get("format") or node.args.get("action"):
-            self.source.refuse(node, "a cast without a format", do="Write CAST(x AS TIMESTAMP)")
-        value, wanted = self.read(node.this), node.args["to"]
-        name = getattr(wanted.this, "name", str(wanted.this))
-        kind = self.facts.kind(value)
-        if wanted.expressions or wanted.args.get("nested"):
-            self.source.refuse(node, "a type without arguments", do="Write CAST(x AS DOUBLE)")
-        if isinstance(value, Literal) and isinstance(value.value, str) and (name in _MOMENTS or name == "DATE"):
-            moment = _moment(value)
-            if moment is None:
-                self.source.refuse(node, "a date or time in ISO form", do="Write TIMESTAMP '2024-01-31 12:30:00'")
-            return moment if name != "DATE" else _day(moment)
-        if name in _INTEGERS:
-            return self._checked(node, self._to_integer(value, kind))
-        if name in _FLOATS:
-            return self._checked(node, Operation("number", (value,)) if kind is not Kind.BOOLEAN else value + 0)
-        if name == "BOOLEAN":
-            return self._checked(node, Operation("boolean", (value,)))
-        if name in _TEXTS:
-            if kind in (Kind.REAL, Kind.TIME):
-                self.source.refuse(
-                    node, "a cast to text of whole numbers, truths or texts only", do="Group by the value"
-                )
-            return self._checked(node, Operation("text", (value,)))
-        if name == "DATE":
-            return self._checked(node, Operation("date", (value,)))
-        if name in _MOMENTS:
-            return self._checked(node, Operation("time", (value,)))
-        self.source.refuse(
-            node,
-            "one of INTEGER, BIGINT, DOUBLE, BOOLEAN, VARCHAR, DATE, TIMESTAMP",
-            got=name,
-            do="Write CAST(x AS DOUBLE)",
-        )
-
-    def _to_integer(self, value: Expression, kind: Kind | None) -> Expression:
-        if kind is Kind.BOOLEAN:
-            return Operation("integer", (value + 0,))
-        if self.source.dialect == "spark" and kind is Kind.REAL:  # Spark cuts fractions
-            cut = Operation("CASE", (Operation("<", (value, Literal(0))), value.ceil(), value.floor()))
-            return Operation("integer", (Operation("CASE", (value.is_missing(), Literal(None), cut)),))
-        return Operation("integer", (value,))
-
-
-def check_arguments(source: SourceText, node: Node, *known: str) -> None:
-    """Refuse a part of the statement that has something that its translation would leave out."""
-    for name, value in node.args.items():
-        if name not in known and value not in (None, False, []):
-            at = value if isinstance(value, exp.Expression) else node
-            words = name.replace("_", " ").strip().upper()
-            source.refuse(at, f"no {words} here", do="Leave it out: it would change what the statement means")
-
-
-def _moment(value: Expression) -> Literal | None:
-    """Return the time that a text constant spells, or None."""
-    if not isinstance(value, Literal) or not isinstance(value.value, str):
-        return None
-    try:
-        return Literal(datetime.datetime.fromisoformat(value.value))
-    except ValueError:
-        return None
-
-
-def _day(moment: Literal) -> Literal:
-    """Return the start of a moment's day."""
-    value: Any = moment.value
-    return Literal(datetime.datetime(value.year, value.month, value.day))
+        return self.checked(node, whole / power if power > 1 else whole)

@@ -14,6 +14,7 @@ from expost.sql.accuracy_clause import AccuracyClauses, Tolerance
 from expost.sql.logical_plan import AggregateOf, LogicalPlan, aggregates_in, coefficients_of
 from expost.sql.quotient import replace_quotients
 from expost.sql.refusal import SourceText
+from expost.sql.relation import ViewMemo
 from expost.sql.relation_reader import RelationReader
 from expost.sql.statement_parser import parse_statement
 from expost.sql.statement_part import AskedError, divide_into_parts
@@ -59,6 +60,7 @@ def read_statement(
     bounds: Mapping[str, Any] | None = None,
     max_rows_per_unit: int | None = None,
     default_cap: Callable[[], QuestionCap | Fraction] | None = None,
+    made: dict[str, Dataset] | None = None,
 ) -> Statement:
     """Read a statement about private tables. Nothing is spent and no row is read.
 
@@ -78,6 +80,8 @@ def read_statement(
         The most joined rows of one unit that count. Default: the product of the limits of the joined tables.
     default_cap : callable, optional
         Returns the epsilon that an accuracy may cost where the statement has no cap. Default: 1.
+    made : dict of str to Dataset, optional
+        Joins and tables of persons that earlier statements made, to continue their releases. It is added to.
 
     Returns
     -------
@@ -98,9 +102,13 @@ def read_statement(
     """
     parsed = parse_statement(text, dialect=dialect)
     source, clauses = parsed.source, parsed.clauses
-    reader = RelationReader(source, tables, dict(public or {}), _check_bounds(bounds), max_rows_per_unit)
+    views = ViewMemo({} if made is None else made)
+    reader = RelationReader(source, tables, dict(public or {}), _check_bounds(bounds), max_rows_per_unit, made=views)
     try:
-        plan = replace_quotients(read_select(source, parsed.tree, reader, private=clauses.delta is not None))
+        plan = read_select(
+            source, parsed.tree, reader, private=clauses.delta is not None, written=parsed.written_columns()
+        )
+        plan = replace_quotients(plan)
     except RecursionError:
         source.refuse(0, "fewer expressions inside each other", do="Use views: WITH v AS (SELECT ...)")
     return Statement(_build_query(source, parsed.question, plan, clauses, default_cap), plan.dataset, parsed.explain)

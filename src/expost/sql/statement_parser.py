@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from sqlglot.tokens import TokenType  # type: ignore[attr-defined]
 
 from expost.core import InvalidRequest
 from expost.core.argument import suggest_name
-from expost.sql.accuracy_clause import AccuracyClauses, Word, read_clauses
+from expost.sql.accuracy_clause import FORMS, AccuracyClauses, Word, read_clauses
 from expost.sql.refusal import Node, SourceText
 
 __all__ = ["DIALECTS", "ParsedStatement", "parse_statement"]
@@ -41,6 +42,27 @@ class ParsedStatement:
     clauses: AccuracyClauses
     explain: bool
     question: str
+    words: tuple[Word, ...] = ()
+
+    def written_columns(self) -> list[str]:
+        """Return the columns of the SELECT as they were written, each in one line.
+
+        >>> parse_statement("WITH v AS (SELECT 1) SELECT DISTINCT a, MAX( b , 2 ) FROM v").written_columns()
+        ['a', 'MAX( b , 2 )']
+        """
+        found: list[list[Word]] = []
+        depth = 0
+        for word in self.words:
+            opens, closes = word.kind in _OPENING, word.kind in _CLOSING
+            depth -= closes
+            if not depth and not closes and word.kind in (TokenType.SELECT, TokenType.DISTINCT, TokenType.COMMA):
+                found = [*found, []] if word.kind == TokenType.COMMA else [[]]
+            elif not depth and word.kind in (TokenType.FROM, TokenType.WHERE, TokenType.GROUP_BY) and found:
+                break
+            elif found:
+                found[-1].append(word)
+            depth += opens
+        return [_one_line(self.source.text, words) for words in found]
 
 
 def parse_statement(text: str, *, dialect: str = "duckdb") -> ParsedStatement:
@@ -81,10 +103,13 @@ def parse_statement(text: str, *, dialect: str = "duckdb") -> ParsedStatement:
     # Blanks in place of what is not SQL keep every place of the text.
     tree = _parse_tree(source, " " * first + body)
     kept = [word for word in words if word.start < first + len(body)]
-    # One blank wherever there was room: line ends and comments go.
-    gaps = ["", *(" " if after.start > word.end + 1 else "" for word, after in itertools.pairwise(kept))]
-    question = "".join(gap + text[word.start : word.end + 1] for gap, word in zip(gaps, kept, strict=True))
-    return ParsedStatement(source, tree, clauses, priced is not None, question)
+    return ParsedStatement(source, tree, clauses, priced is not None, _one_line(text, kept), tuple(kept))
+
+
+def _one_line(text: str, words: Sequence[Word]) -> str:
+    """Return some words of a text with one blank wherever there was room: line ends and comments go."""
+    gaps = ["", *(" " if after.start > word.end + 1 else "" for word, after in itertools.pairwise(words))]
+    return "".join(gap + text[word.start : word.end + 1] for gap, word in zip(gaps, words, strict=False))
 
 
 def _split_words(source: SourceText, start: int) -> list[Word]:
@@ -122,12 +147,41 @@ def _parse_tree(source: SourceText, text: str) -> Node:
     else:
         if len(trees) == 1 and isinstance(trees[0], exp.Query):
             _check_complete(source, trees[0])
-            return trees[0]
+            return _rename_functions(trees[0], source.dialect)
         place = 0
         reason = "one statement" if len(trees) != 1 else "a SELECT"
-    source.refuse(place, reason, do='Put names that are words of SQL into quotes: "when". See docs/sql.md')
+    near = re.findall(r"\w+", text[max(place - 20, 0) : place + 20].upper())
+    do = 'Put names that are words of SQL into quotes: "when". See docs/sql.md'
+    if _CLAUSE_WORDS & {*near}:
+        do = f"The clauses are: {FORMS}"
+    elif "TOP" in near:
+        do = "Write LIMIT 5 after the statement"
+    source.refuse(place, reason, do=do)
 
 
+_SECOND_NAMES: dict[tuple[str, str], type[exp.Expression]] = {
+    ("duckdb", "MEAN"): exp.Avg,
+    ("spark", "MEAN"): exp.Avg,
+    ("spark", "STD"): exp.Stddev,
+}
+"""Names of aggregates in a dialect that the parser does not know."""
+
+
+def _rename_functions(tree: Node, dialect: str) -> Node:
+    """Return the tree with aggregates in place of their second names."""
+
+    def rename(node: Node) -> Node:
+        known = _SECOND_NAMES.get((dialect, str(node.this).upper())) if isinstance(node, exp.Anonymous) else None
+        if known is None or len(node.expressions) != 1:
+            return node
+        found = known(this=node.expressions[0])
+        found.meta.update(node.meta)
+        return found
+
+    return tree.transform(rename, copy=False)
+
+
+_CLAUSE_WORDS = {"ERROR", "WITHIN", "CONFIDENCE", "EPSILON", "DELTA"}
 _NEEDED: dict[type[exp.Expression], tuple[str, ...]] = {
     exp.Count: ("this",),
     exp.Distinct: ("expressions",),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from typing import NoReturn
 
 import numpy as np
@@ -13,10 +12,11 @@ from sqlglot import exp
 
 from expost.core import InvalidRequest
 from expost.core.argument import suggest_name
-from expost.data import Expression, Kind
+from expost.data import Expression
 from expost.data.canonical_cell import canonical_batch
 from expost.data.evaluation import evaluate_filter
 from expost.data.expression import ColumnName, Literal, Operation, Plain, col
+from expost.sql.aggregate_reader import AggregateReader, refuse_group
 from expost.sql.logical_plan import (
     Aggregate,
     AggregateOf,
@@ -26,13 +26,14 @@ from expost.sql.logical_plan import (
     GroupColumn,
     KeyOf,
     LogicalPlan,
+    OfKeys,
     OutputColumn,
     aggregates_in,
 )
-from expost.sql.refusal import Node, SourceText, find_place
+from expost.sql.refusal import Node, SourceText, check_arguments, find_place
 from expost.sql.relation import Relation
 from expost.sql.relation_reader import RelationReader
-from expost.sql.row_expression import RowReader, check_arguments
+from expost.sql.row_expression import RowReader
 
 __all__ = ["read_select"]
 
@@ -50,30 +51,37 @@ _SELECT = (
     "distinct",
     "kind",
 )
-_SPREADS = {
-    exp.VariancePop: "variance",
-    exp.Variance: "sample variance",
-    exp.StddevPop: "std",
-    exp.Stddev: "sample std",
-    exp.StddevSamp: "sample std",
-}
-_NUMBERS = {exp.Sum: "sum", exp.Avg: "mean", exp.Median: "quantile", **_SPREADS}
 _FORMULAS = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/"}
 _COMPARISONS = {exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
 _RISING = {exp.Round: "round", exp.Floor: "floor", exp.Ceil: "ceil", exp.Sqrt: "sqrt", exp.Abs: "abs"}
+_KEEP_WHOLE = frozenset({"+", "-", "*", "abs", "nullif", "coalesce", "least", "greatest"})
 _MOST_OUTPUTS = 100
 
 
-def read_select(source: SourceText, tree: Node, reader: RelationReader, *, private: bool) -> LogicalPlan:
-    """Return the logical plan of a statement; ``private`` allows groups whose values are not public."""
+def read_select(
+    source: SourceText, tree: Node, reader: RelationReader, *, private: bool, written: Sequence[str] = ()
+) -> LogicalPlan:
+    """Return the logical plan of a statement.
+
+    ``private`` allows groups whose values are not public. ``written`` are the columns as they were written, if that is known.
+    """
     if not isinstance(tree, exp.Select):
         source.refuse(tree, "one SELECT without UNION", do="Ask one statement for each")
     check_arguments(source, tree, *_SELECT)
     reader = reader.with_views(tree)
-    relation = reader.read_from(tree)
-    if tree.args.get("where") is not None:
-        relation = relation.narrow(relation.reader(source).read_condition(tree.args["where"].this))
-    return _SelectReader(source, tree, relation, private=private).read()
+    return _SelectReader(source, tree, reader.read_rows(tree), private, written).read()
+
+
+def _replace_parts(expression: Expression, parts: Mapping[str, Expression]) -> Expression | None:
+    """Return an expression with others in place of some of its parts; None if a column of the rows is left."""
+    known = parts.get(repr(expression))
+    if known is not None or isinstance(expression, Literal):
+        return expression if known is None else known
+    if not isinstance(expression, Operation):
+        return None
+    replaced = [_replace_parts(each, parts) for each in expression.arguments]
+    kept = [each for each in replaced if each is not None]
+    return Operation(expression.name, tuple(kept)) if len(kept) == len(replaced) else None
 
 
 @dataclass
@@ -84,6 +92,7 @@ class _SelectReader:
     tree: exp.Select
     relation: Relation
     private: bool
+    written: Sequence[str]
     rows: RowReader = field(init=False)
     groups: list[GroupColumn] = field(default_factory=list)
     aggregates: list[Aggregate] = field(default_factory=list)
@@ -100,12 +109,12 @@ class _SelectReader:
         if len(self.tree.expressions) > _MOST_OUTPUTS:
             self.source.refuse(self.tree, f"at most {_MOST_OUTPUTS} columns", do="Ask several statements")
         self._read_groups(distinct is not None)
-        for node in self.tree.expressions:
+        for place, node in enumerate(self.tree.expressions):
             inner = node.this if isinstance(node, exp.Alias) else node
             if isinstance(inner, exp.Star) or (isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star)):
                 self.source.refuse(inner, "statistics: rows themselves are never shown", do="Write COUNT(*) or AVG(x)")
             formula = self.read_formula(inner)
-            name = node.alias or self._default_name(inner)
+            name = node.alias or self._default_name(inner, place)
             self.outputs.append(OutputColumn(name, formula, find_place(node)))
         self._check_names()
         having, order = self.tree.args.get("having"), self.tree.args.get("order")
@@ -125,13 +134,12 @@ class _SelectReader:
             self.source.refuse(self.tree, "a statistic, such as COUNT(*)", do="Rows themselves are never shown")
         return replace(plan, aggregates=tuple(self.aggregates))
 
-    def _default_name(self, node: Node) -> str:
+    def _default_name(self, node: Node, place: int) -> str:
+        """Return the name of a column, or its text as it was written."""
         if isinstance(node, exp.Column):
             return node.name
-        start = find_place(node)
-        text = node.sql(dialect=self.source.dialect)
-        written = self.source.text[start : start + len(text)]
-        return written if written.casefold() == text.casefold() else text
+        known = len(self.written) == len(self.tree.expressions)
+        return self.written[place] if known else node.sql(dialect=self.source.dialect)
 
     def _check_names(self) -> None:
         seen: dict[str, None] = {}
@@ -208,7 +216,7 @@ class _SelectReader:
         if values is None and self.private:
             return GroupColumn(expression, None)
         if values is None:
-            self._refuse_group(node, expression, kind)
+            refuse_group(self.source, node, expression, kind)
         return GroupColumn(expression, self._possible_values(expression, tuple(values or ())))
 
     def _possible_values(self, expression: Expression, values: tuple[Plain, ...]) -> tuple[Plain, ...]:
@@ -228,22 +236,6 @@ class _SelectReader:
         kept = np.logical_and.reduce([evaluate_filter(part, batch, {}) for part in own])
         return tuple(value for value, keep in zip(values, kept.tolist(), strict=True) if keep)
 
-    def _refuse_group(self, node: Node, expression: Expression, kind: Kind) -> NoReturn:
-        """Refuse a group without public values, with the line of the description that would declare them."""
-        name = expression.name if isinstance(expression, ColumnName) else sorted(expression.columns() or {"x"})[0]
-        if kind is Kind.REAL or (kind is Kind.INTEGER and not isinstance(expression, ColumnName)):
-            line = f"Write bin({name}, 0, 100, 10), or declare bounds and group by FLOOR({name} / 10)"
-        elif kind is Kind.TIME or (
-            isinstance(expression, Operation) and expression.name in ("year", "date", "date_trunc")
-        ):
-            line = f'Add the range of the time to the description: [bounds] {name} = ["2024-01-01", "2024-12-31"]'
-        else:
-            shown = '["A", "B"]' if kind is Kind.TEXT else "[1, 2, 3]"
-            line = f"Add to the description: [categories] {name} = {shown}"
-        self.source.refuse(
-            node, "public values to group by", do=f"{line}; or find frequent values privately: WITH DELTA 1e-6"
-        )
-
     # Formulas ------------------------------------------------------------------------------------------------------
 
     def read_formula(self, node: Node, *, aliases: bool = False) -> Formula:
@@ -251,7 +243,7 @@ class _SelectReader:
         key = self._find_key(node, aliases=aliases)
         if key is not None:
             return key
-        aggregate = self._read_aggregate(node)
+        aggregate = self._statistics.read(node)
         if aggregate is not None:
             return self._keep_aggregate(aggregate)
 
@@ -262,10 +254,24 @@ class _SelectReader:
             return read(node.this)
         if isinstance(node, exp.Literal | exp.Boolean | exp.Null | exp.Neg):
             return self._read_constant(node, read)
-        found = self._read_arithmetic(node, read) or self._read_condition(node, read)
+        found = self._read_arithmetic(node, read) or self._read_condition(node, read) or self._compute_keys(node)
         if found is not None:
             return found
         self._refuse_formula(node)
+
+    def _compute_keys(self, node: Node) -> Formula | None:
+        """Return an expression of the labels of a group, such as CASE WHEN city = 'A' THEN 1 END; None if it is not one."""
+        if self._has_aggregate(node) or not self.groups:
+            return None
+        try:
+            expression = self.rows.read(node)
+        except InvalidRequest:
+            return None
+        labels = {repr(each.expression): col(f"k{place}") for place, each in enumerate(self.groups)}
+        replaced = _replace_parts(expression, labels)
+        if replaced is None or not replaced.columns():
+            return None
+        return OfKeys(replaced, tuple(self.relation.dataset.key_type(each.expression) for each in self.groups))
 
     def _read_arithmetic(self, node: Node, read: Callable[[Node], Formula]) -> Formula | None:
         """Read a calculation with released values."""
@@ -288,9 +294,15 @@ class _SelectReader:
             return Call(node.key, tuple(map(read, [node.this, *node.expressions])))
         if isinstance(node, exp.Nullif):
             return Call("nullif", (read(node.this), read(node.expression)))
-        if isinstance(node, exp.Cast) and getattr(node.args["to"].this, "name", "") in ("DOUBLE", "FLOAT"):
+        if isinstance(node, exp.Cast) and self._is_real(node.args["to"]):
             return Call("*", (Constant(1.0), read(node.this)))
         return None
+
+    def _is_real(self, wanted: exp.DataType) -> bool:
+        """Return whether a type holds all reals; that of NUMERIC in PostgreSQL does."""
+        name = getattr(wanted.this, "name", "")
+        decimal = name == "DECIMAL" and self.source.dialect == "postgres"
+        return not wanted.expressions and (name in ("DOUBLE", "FLOAT") or decimal)
 
     def _check_replaced(self, node: Node, formula: Formula) -> None:
         """Refuse to replace what is never missing here: whether there were rows at all is not known."""
@@ -308,6 +320,8 @@ class _SelectReader:
             aggregate = self.aggregates[formula.index]
             whole = aggregate.kind == "sum" and self.relation.facts.is_whole(aggregate.columns[0])
             return whole or aggregate.kind in ("rows", "count", "units")
+        if isinstance(formula, Call):
+            return formula.name in _KEEP_WHOLE and all(map(self._counts, formula.arguments))
         return isinstance(formula, Constant) and isinstance(formula.value, int)
 
     def _read_constant(self, node: Node, read: Callable[[Node], Formula]) -> Formula:
@@ -382,17 +396,19 @@ class _SelectReader:
                 "MIN",
                 "MAX",
             )
-            self.source.refuse(
-                node, "an aggregate of the subset", got=name, do=suggest_name(name, known) or "See docs/sql.md for them"
-            )
-        self.source.refuse(
-            node,
-            "arithmetic with aggregates and groups",
-            got=node.key.upper(),
-            do="Put conditions on rows inside: SUM(CASE WHEN x > 1 THEN 1 ELSE 0 END)",
-        )
+            do = suggest_name(name, known) or "See docs/sql.md for them"
+            self.source.refuse_function(node, "an aggregate of the subset", do=do)
+        inside = "Put conditions on rows inside: SUM(CASE WHEN x > 1 THEN 1 ELSE 0 END)"
+        if isinstance(node, exp.Case | exp.If):
+            shown = "Write HAVING COUNT(*) > 10 to leave out groups"
+            self.source.refuse(node, "no CASE of aggregates", do=f"{inside}. {shown}")
+        self.source.refuse_function(node, "arithmetic with aggregates and groups", do=inside)
 
     # Aggregates ----------------------------------------------------------------------------------------------------
+
+    @property
+    def _statistics(self) -> AggregateReader:
+        return AggregateReader(self.source, self.relation, self.rows, grouped=bool(self.groups))
 
     def _keep_aggregate(self, aggregate: Aggregate) -> AggregateOf:
         known = [each.key for each in self.aggregates]
@@ -400,172 +416,6 @@ class _SelectReader:
             self.aggregates.append(aggregate)
             known.append(aggregate.key)
         return AggregateOf(known.index(aggregate.key))
-
-    def _read_aggregate(self, node: Node) -> Aggregate | None:
-        """Return a statistic, or None if a part of the statement is not one."""
-        place = find_place(node)
-        if isinstance(node, exp.Filter):
-            inner = self._read_aggregate(node.this)
-            if inner is None:
-                return None
-            condition = self.rows.read_condition(node.expression.this)
-            return replace(inner, where=condition if inner.where is None else inner.where & condition)
-        with self.source.point_at(node):
-            if isinstance(node, exp.Count):
-                return replace(self._read_count(node), place=place)
-            if isinstance(node, exp.CountIf):
-                check_arguments(self.source, node, "this")
-                return Aggregate("rows", where=self.rows.read_condition(node.this), place=place)
-            found = self._read_numbers(node)
-        return None if found is None else replace(found, place=place)
-
-    def _read_numbers(self, node: Node) -> Aggregate | None:
-        kind = type(node)
-        if kind in _NUMBERS:
-            check_arguments(self.source, node, "this")
-            column, bounds = self._read_column(node.this)
-            share = Fraction(1, 2) if kind is exp.Median else None
-            return Aggregate(_NUMBERS[kind], (column,), None, (bounds,), share)
-        if isinstance(
-            node, exp.Quantile | exp.ApproxQuantile | exp.PercentileCont | exp.PercentileDisc | exp.WithinGroup
-        ):
-            return self._read_quantile(node)
-        if isinstance(node, exp.CovarPop | exp.Corr):
-            check_arguments(self.source, node, "this", "expression")
-            columns = [self._read_column(each) for each in (node.this, node.expression)]
-            name = "correlation" if isinstance(node, exp.Corr) else "covariance"
-            return Aggregate(name, tuple(each for each, _ in columns), None, tuple(ends for _, ends in columns))
-        if isinstance(node, exp.CovarSamp):
-            self.source.refuse(node, "COVAR_POP, divided by the number of rows", do="Write COVAR_POP(x, y)")
-        if isinstance(node, exp.Mode) and node.this is not None:
-            check_arguments(self.source, node, "this")
-            return self._read_mode(node.this)
-        if isinstance(node, exp.Min | exp.Max):
-            check_arguments(self.source, node, "this")
-            if self.groups:
-                self.source.refuse(
-                    node,
-                    "MIN and MAX without groups: they are rough bounds of all rows",
-                    do="Write QUANTILE_CONT(x, 0.99)",
-                )
-            value = self.rows.read(node.this)
-            if not (self.relation.facts.kind(value) or Kind.TEXT).is_number:
-                self.source.refuse(node.this, "a column of numbers", do="Order matters for numbers only")
-            return Aggregate("lower bound" if isinstance(node, exp.Min) else "upper bound", (value,))
-        return None
-
-    def _read_count(self, node: exp.Count) -> Aggregate:
-        check_arguments(self.source, node, "this", "big_int", "expressions")
-        if node.expressions:
-            self.source.refuse(node, "COUNT of one column", do="Write COUNT(*)")
-        if isinstance(node.this, exp.Distinct):
-            return self._read_distinct(node.this)
-        if isinstance(node.this, exp.Star):
-            check_arguments(self.source, node.this)
-            return Aggregate("rows")
-        value, unit = self.rows.read(node.this), self.relation.dataset.unit
-        constant = isinstance(value, Literal) and value.value is not None
-        if constant or (not unit.is_row and repr(value) == repr(col(unit.column or ""))):
-            return Aggregate("rows")  # rows without an id belong to nobody, and are never counted
-        kind = self.relation.facts.kind(value)
-        if kind is None or not kind.is_number:
-            return Aggregate("rows", where=~value.is_missing())
-        return Aggregate("count", (value,), None, (self._bounds_of(value),))
-
-    def _read_distinct(self, node: exp.Distinct) -> Aggregate:
-        check_arguments(self.source, node, "expressions")
-        unit = self.relation.dataset.unit
-        columns = list(map(self.rows.read, node.expressions))
-        if (
-            unit.is_row
-            or unit.window is not None
-            or len(columns) != 1
-            or repr(columns[0]) != repr(col(unit.column or ""))
-        ):
-            do = (
-                "Declare the id as the unit: [unit] column = ..."
-                if unit.is_row
-                else f"Write COUNT(DISTINCT {unit.column})"
-            )
-            self.source.refuse(node, "COUNT(DISTINCT) of the id of the unit alone", do=do)
-        return Aggregate("units")
-
-    def _read_quantile(self, node: Node) -> Aggregate | None:
-        """Read a quantile in one of its forms, or MODE() WITHIN GROUP."""
-        if isinstance(node, exp.WithinGroup):
-            order = node.expression
-            ordered = order.expressions[0] if isinstance(order, exp.Order) and len(order.expressions) == 1 else None
-            if ordered is None or ordered.args.get("desc"):
-                self.source.refuse(node, "ORDER BY one column, ascending, in WITHIN GROUP", do="Write (ORDER BY x)")
-            if isinstance(node.this, exp.Mode) and node.this.this is None:
-                return self._read_mode(ordered.this)
-            if not isinstance(node.this, exp.PercentileCont | exp.PercentileDisc):
-                return None
-            value, share = ordered.this, node.this.this
-        else:
-            value, share = node.this, node.args.get("quantile") or node.args.get("expression")
-        number = self.rows.read(share) if share is not None else Literal(None)
-        if not isinstance(number, Literal) or not isinstance(number.value, int | float) or not 0 < number.value < 1:
-            self.source.refuse(
-                share if share is not None else node, "a share between 0 and 1", do="Write 0.5 for the median"
-            )
-        column, bounds = self._read_column(value)
-        return Aggregate("quantile", (column,), None, (bounds,), Fraction(str(number.value)))
-
-    def _read_mode(self, node: Node) -> Aggregate:
-        value = self.rows.read(node)
-        values = self.relation.facts.values(value)
-        if values is None:
-            self._refuse_group(node, value, self.relation.facts.kind(value) or Kind.TEXT)
-        return Aggregate("mode", (value,))
-
-    def _read_column(self, node: Node) -> tuple[Expression, tuple[float, float] | None]:
-        """Return a column of numbers with the limits to which it is clipped, None for those that are declared."""
-        if isinstance(node, exp.Distinct):
-            self.source.refuse(
-                node, "no DISTINCT in this aggregate", do="Leave it out, or aggregate per person in a view"
-            )
-        value = self.rows.read(node)
-        kind = self.relation.facts.kind(value)
-        if kind is None or not kind.is_number:
-            held = "nothing but NULL" if kind is None else f"{kind.value} values"
-            self.source.refuse(node, f"a column of numbers; it holds {held}", do="Write CAST(x AS DOUBLE)")
-        if isinstance(value, Literal):
-            value = Operation("+", (value, Literal(0)))
-        bounds = self._bounds_of(value)
-        if bounds is None and not self._declared(value):
-            unknown = self._without_bounds(value)
-            self.source.refuse(
-                node,
-                f"public bounds of {unknown}" if unknown else "public bounds of this expression",
-                do=f"Add to the description: [bounds] {unknown} = [LOW, HIGH]"
-                if unknown
-                else "Write LEAST(GREATEST(x, 0), 100)",
-            )
-        # Whole numbers in SQL stay exact: the data layer would take the result of arithmetic for a real number.
-        if kind is Kind.REAL and self.relation.facts.is_whole(value):
-            value = Operation("integer", (value,))
-        return value, bounds
-
-    def _declared(self, value: Expression) -> bool:
-        return isinstance(value, ColumnName) and value.name in self.relation.dataset.bounds
-
-    def _bounds_of(self, value: Expression) -> tuple[float, float] | None:
-        """Return limits that follow from those of columns and constants; None if they are declared, or unknown."""
-        if self._declared(value) or self.relation.facts.kind(value) is Kind.BOOLEAN:
-            return None
-        limits = self.relation.facts.limits(value)
-        if limits is None:
-            return None
-        low, high = (int(end) if end.denominator == 1 else float(end) for end in limits)
-        if low < high:
-            return low, high
-        return (min(low, 0), max(high, 0)) if low else (0, 1)
-
-    def _without_bounds(self, value: Expression) -> str:
-        """Return a column of an expression without public bounds; empty if all have some."""
-        facts = self.relation.facts
-        return next((name for name in sorted(value.columns()) if facts.limits(col(name)) is None), "")
 
     # Released values -----------------------------------------------------------------------------------------------
 
@@ -575,6 +425,10 @@ class _SelectReader:
         for each in order.expressions:
             check_arguments(self.source, each, "this", "desc", "nulls_first")
             node = each.this
+            if isinstance(node, exp.Var) and str(node.this).upper() == "ALL":
+                flags = bool(each.args.get("desc")), bool(each.args.get("nulls_first"))
+                found += [(output.formula, *flags) for output in self.outputs]
+                continue
             if isinstance(node, exp.Literal) and not node.is_string and str(node.this).isdigit():
                 place = int(node.this) if len(node.this) < 6 else 0
                 if not 1 <= place <= len(self.outputs):
@@ -590,10 +444,17 @@ class _SelectReader:
         node = self.tree.args.get(name)
         if node is None:
             return None
-        if not isinstance(node, exp.Limit | exp.Offset):
+        if isinstance(node, exp.Fetch):  # FETCH FIRST 3 ROWS ONLY
+            check_arguments(self.source, node, "count", "direction", "limit_options")
+            options = node.args.get("limit_options")
+            tied = options is not None and (options.args.get("percent") or options.args.get("with_ties"))
+            number = Literal(1) if node.args.get("count") is None else self.rows.read(node.args["count"])
+            value = Literal(None) if tied else number
+        elif isinstance(node, exp.Limit | exp.Offset):
+            check_arguments(self.source, node, "expression")
+            value = self.rows.read(node.expression)
+        else:
             self.source.refuse(node, "LIMIT and a number", do="Write LIMIT 10")
-        check_arguments(self.source, node, "expression")
-        value = self.rows.read(node.expression)
         if not isinstance(value, Literal) or not isinstance(value.value, int) or value.value < 0 or value.value is True:
             self.source.refuse(node, "a whole number that is not negative", do=f"Write {name.upper()} 10")
         return value.value
