@@ -11,15 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from expost.core import Adjacency, InvalidRequest, Unit
+from expost.core.argument import suggest_name
 from expost.data.canonical_cell import Kind
 from expost.data.dataset import Dataset
 from expost.data.text_format import is_text_file
 
-__all__ = ["Description", "draft_description"]
+__all__ = ["TEXT_TERMS", "Description", "draft_description"]
 
 _TIME = datetime.date | str
-_FORMAT = ("missing", "separator", "decimal", "encoding", "widths", "lines_are_rows")
-_TOP = {"source", "name", "adjacency", "rows", "unit", "types", "bounds", "categories", "derive", *_FORMAT}
+TEXT_TERMS = ("missing", "separator", "decimal", "encoding", "widths", "lines_are_rows")
+"""What a description says of a text file."""
+_TOP = {"source", "name", "adjacency", "rows", "unit", "types", "bounds", "categories", "derive", *TEXT_TERMS}
 _LIMITS = ("max_rows_per_unit", "max_groups_per_unit", "max_rows_per_group")
 _UNIT = {"column", "per", "time", *_LIMITS}
 _DRAFT = """\
@@ -92,14 +94,18 @@ class Description:
         """Parse a TOML text."""
         try:
             data = tomllib.loads(text)
-        except tomllib.TOMLDecodeError:
-            raise InvalidRequest("Expected a description in TOML", do="Start from: expost describe init FILE") from None
-        unit = data.get("unit", {})
+        except tomllib.TOMLDecodeError as error:
+            raise InvalidRequest(
+                "Expected a description in TOML", got=str(error), do="Start from: expost describe init FILE"
+            ) from None
+        unit = _read_unit(data)
         for table, known, where in ((data, _TOP, "description"), (unit, _UNIT, "unit")):
             unknown = next((name for name in table if name not in known), None)
             if unknown is not None:
                 raise InvalidRequest(
-                    f"Expected one of {', '.join(sorted(known))} in the {where}", got=unknown, do="Correct the name"
+                    f"Expected one of {', '.join(sorted(known))} in the {where}",
+                    got=unknown,
+                    do=suggest_name(unknown, known) or "Correct the name",
                 )
         if not all(isinstance(kind, str) for kind in data.get("types", {}).values()):
             raise InvalidRequest("Expected types as texts", do='Write "age" = "integer" under [types]')
@@ -127,12 +133,27 @@ class Description:
             categories=categories,
             derive=formulas,
             **{name: unit[name] for name in _LIMITS if name in unit},
-            **{name: data[name] for name in _FORMAT if name in data},
+            **{name: data[name] for name in TEXT_TERMS if name in data},
         )
 
     def open(self) -> Dataset:
         """Open the described dataset."""
         return Dataset(**vars(self))
+
+
+def _read_unit(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the table of the unit; ``unit = "ID"`` names a column, as in ``Dataset``."""
+    unit = data.get("unit", {})
+    if isinstance(unit, str):
+        unit = {} if unit == "row" else {"column": unit}
+    misplaced = next((name for name in _UNIT if name in data and name not in _TOP), None)
+    if misplaced is not None or not isinstance(unit, dict):
+        raise InvalidRequest(
+            "Expected what is said of the unit in its own table",
+            got=misplaced or "unit",
+            do='Write [unit], and below it column = "ID" and max_rows_per_unit = 10',
+        )
+    return unit
 
 
 def draft_description(source: str, columns: Iterable[tuple[str, str]]) -> str:

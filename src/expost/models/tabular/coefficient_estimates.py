@@ -32,7 +32,8 @@ _NUMERIC_CLIP = 3.0  # usual lengths times target spreads: larger residuals are 
 _SEEN = 4.0  # deviations, per root of the columns, that an eigenvalue of the curvature needs
 _HIDDEN_PART = 0.01  # of a combination's squared length, along directions that the noise hides
 _SPARE_BITS = 8
-_STEPS = (0.15, 0.15, 0.7)  # shares of the release
+_EDGE = 2.0  # deviations, per root of the columns, at which the spectrum of the noise ends
+_STEPS = (0.06, 0.06, 0.06, 0.06, 0.06, 0.7)  # shares of the release
 
 
 @dataclass(frozen=True)
@@ -122,13 +123,14 @@ def estimate_coefficients(
 ) -> CoefficientEstimates:
     """Release gradients and curvatures at a model, and step from it to the coefficients without shrinkage and cut residuals.
 
-    Three Gaussian events that together have this noise multiplier. The first two steps come near the coefficients, whatever
+    Gaussian events that together have this noise multiplier. The first steps come near the coefficients, whatever
     the training has left; the last one decides. ``unit_scale`` is what a score of 1 is in the target's units. The rest
     follows from the releases (docs/proofs/coefficient-intervals.md).
     """
     profile = model.profile
     weights = model.weights.copy()
-    for own in step_noises(noise):
+    noises = step_noises(noise)
+    for place, own in enumerate(noises):
         curved = measuring_gradient(profile, model.grid, head, own, rows_per_unit)
         stream = GaussianStream(own, curved.sensitivity, size=curved.size, releases=1, bits=bits)
         slope, bend = curved.split(
@@ -137,16 +139,26 @@ def estimate_coefficients(
         deviation = float(own) * float(curved.sensitivity.amount) / profile.rows
         slope_noise, bend_noise = deviation / curved.gradient.unit, deviation / curved.unit
         values, vectors = np.linalg.eigh(bend / profile.rows)
-        seen = values > _SEEN * bend_noise * math.sqrt(len(values))
-        directions, unseen = vectors[:, seen], vectors[:, ~seen]
-        # What follows is divided by the smallest eigenvalues that are plausible, those that passed are too large on average.
-        lowered = values[seen] - bend_noise * math.sqrt(len(values))
-        values = values[seen]
-        steps = -(slope[0] / profile.rows @ directions) / values
-        # The training leaves noise along hidden directions, where rows hardly differ: it is dropped.
-        weights = (weights + directions @ steps) @ directions @ directions.T
+        edge = bend_noise * math.sqrt(len(values))
+        if place < len(noises) - 1:
+            # Along directions that the noise hides the weight shrinks towards zero, the more the less can be seen of it.
+            floor = _EDGE * edge
+            moved = (weights @ vectors) * np.clip(values / floor, 0.0, 1.0)
+            weights = (moved - (slope / profile.rows @ vectors) / np.maximum(values, floor)) @ vectors.T
+    seen = values > _SEEN * edge
+    directions, unseen = vectors[:, seen], vectors[:, ~seen]
+    # What follows is divided by the smallest eigenvalues that are plausible, those that passed are too large on average.
+    lowered = values[seen] - edge
+    steps = -(slope[0] / profile.rows @ directions) / values[seen]
+    # The training leaves noise along hidden directions, where rows hardly differ: it is dropped.
+    weights = (weights + directions @ steps) @ directions @ directions.T
     # The curvature's noise times the step is noise of the gradient too.
-    per_direction = math.hypot(slope_noise, bend_noise * float(np.linalg.norm(steps))) / lowered
+    length = float(np.linalg.norm(steps))
+    per_direction = math.hypot(slope_noise, bend_noise * length) / lowered
+    if not isinstance(head, Squared):
+        # The curvature changes along the step, by at most its share of a logarithm that a row's score moves.
+        moved = 0.5 * _ROW_LIMIT * profile.length * length * math.sqrt(float(steps**2 @ values[seen]))
+        per_direction = np.hypot(per_direction, moved / np.sqrt(lowered))
 
     matrix = contrasts(profile)
     combined = np.column_stack([matrix * profile.factors, np.zeros(len(matrix))])

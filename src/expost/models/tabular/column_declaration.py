@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from expost.core import InvalidRequest
+from expost.core.argument import suggest_name
 from expost.data.canonical_cell import Kind
 from expost.data.dataset import Dataset
 from expost.data.description import Description
@@ -28,7 +29,14 @@ from expost.models.tabular.declared_level import is_moment, read_moment
 from expost.models.tabular.private_levels import PrivateLevelColumn
 from expost.models.tabular.table_encoder import TableEncoder, list_names
 
-__all__ = ["Declarations", "declare_columns", "declared_types", "read_columns"]
+__all__ = [
+    "Declarations",
+    "declare_columns",
+    "declared_target",
+    "declared_types",
+    "read_columns",
+    "read_description",
+]
 
 Declarations = dict[str, ColumnEncoding | None]
 """What is declared about each feature, in order; None if the dataset is to supply it."""
@@ -83,9 +91,8 @@ def read_columns(columns: Any, dataset: Dataset, *, target: str, unit: str | Non
     declared = {name: each for name, each in declare_columns(columns, candidates).items() if name not in ids}
     absent = [name for name in declared if name not in dataset.schema]
     if absent:
-        raise InvalidRequest(
-            f"Expected columns of the table, not {list_names(absent)}", do="See dataset.schema for the names"
-        )
+        guess = suggest_name(absent[0], candidates) or f"Name some of: {list_names(candidates)}"
+        raise InvalidRequest(f"Expected columns of the table, not {list_names(absent)}", do=guess)
     if not declared:
         raise InvalidRequest("Expected at least one feature", do='Pass columns={"age": (0, 120), ...}')
     found = {name: each or _described(name, dataset) for name, each in declared.items()}
@@ -127,8 +134,7 @@ def declare_columns(columns: Any, names: Sequence[str]) -> Declarations:
     """
     if columns is None:
         return dict.fromkeys(names)
-    if isinstance(columns, str | Path):
-        columns = Description.read(columns)
+    columns = read_description(columns)
     if isinstance(columns, Description):
         bounds, ranges = split_bounds(columns.bounds)
         found = _from_facts(bounds, columns.categories, columns.types or {})
@@ -143,6 +149,32 @@ def declare_columns(columns: Any, names: Sequence[str]) -> Declarations:
     if isinstance(columns, Iterable) and not isinstance(columns, bytes | set | frozenset):
         return _declare_in_order(list(columns), names)
     raise InvalidRequest("Expected a declaration of columns", got=columns, do='Pass columns={"age": (0, 120), ...}')
+
+
+def read_description(columns: Any) -> Any:
+    """Return the description that a path names; anything else unchanged.
+
+    >>> read_description({"age": (0, 120)})
+    {'age': (0, 120)}
+    """
+    return Description.read(columns) if isinstance(columns, str | Path) else columns
+
+
+def declared_target(columns: Any, target: str) -> Any:
+    """Return what a caller declares of the target among the columns: bounds, classes or a ready column; None if nothing.
+
+    >>> declared_target({"age": (0, 120), "pay": (0, 9)}, "pay")
+    (0, 9)
+    """
+    columns = read_description(columns)
+    if isinstance(columns, Description):
+        return columns.categories.get(target) or columns.bounds.get(target)
+    if isinstance(columns, Mapping):
+        return columns.get(target)
+    ready = getattr(columns, "columns", columns)
+    if isinstance(ready, list | tuple):
+        return next((each for each in ready if isinstance(each, ColumnEncoding) and each.name == target), None)
+    return None
 
 
 def declared_types(declared: Mapping[str, ColumnEncoding | None]) -> dict[str, str]:
@@ -218,6 +250,8 @@ def _described(name: str, dataset: Dataset) -> ColumnEncoding | None:
     """Return what a dataset declares about a column, or None."""
     bounds, categories = ({name: fact[name]} if name in fact else {} for fact in (dataset.bounds, dataset.categories))
     kind = dataset.schema.kind(name)
+    if name in dataset.time_ranges:
+        return DateColumn(name, *dataset.time_ranges[name])
     if bounds and not dataset.stores(name):
         categories = {}  # a joined column of numbers brings both; nobody has chosen between them
     return _from_facts(bounds, categories, {name: kind.value}).get(name) or _stored_levels(name, dataset)

@@ -23,12 +23,13 @@ from expost.models.estimator import (
     read_observed_classes,
 )
 from expost.models.tabular.class_weight import ClassWeights, read_class_weight
+from expost.models.tabular.column_encoding import CategoryColumn, FlagColumn
 from expost.models.tabular.probability_calibration import apply_calibration
 from expost.models.tabular.promise_margin import PromiseMargin
 from expost.models.tabular.score_sum import compute_chances
 from expost.models.tabular.table_encoder import TableEncoder
 from expost.models.tabular.table_report import TableReport
-from expost.models.tabular.tabular_estimator import TabularEstimator
+from expost.models.tabular.tabular_estimator import TabularEstimator, label_of
 
 __all__ = ["Classifier"]
 
@@ -144,7 +145,12 @@ class Classifier(ClassifierMixin, TabularEstimator):  # type: ignore[misc]
                     do="Pass classes=[...], the public ones",
                 )
             return list(read_observed_classes(self._read_vector(y)).tolist())
-        declared = self._declared_target(y) if isinstance(y, str) else None
+        label = label_of(y)
+        declared = None if label is None else self._declared_target(label)
+        if isinstance(declared, FlagColumn) or declared == "boolean":
+            declared = [False, True]
+        elif isinstance(declared, CategoryColumn):
+            declared = list(declared.levels)
         found = self.classes if self.classes is not None else declared
         if found is None:
             return None

@@ -41,7 +41,7 @@ from expost.models.estimator import (
 from expost.models.tabular.class_weight import BALANCED_SHARE, ClassWeights
 from expost.models.tabular.coefficient_estimates import list_contrasts
 from expost.models.tabular.coefficient_table import CoefficientTable
-from expost.models.tabular.column_declaration import declare_columns, read_columns
+from expost.models.tabular.column_declaration import declare_columns, declared_target, read_columns
 from expost.models.tabular.column_encoding import CategoryColumn, NumberColumn
 from expost.models.tabular.column_selection import (
     ColumnSelection,
@@ -74,7 +74,7 @@ from expost.models.tabular.training_choice import (
     read_method,
 )
 
-__all__ = ["TabularEstimator", "read_one_target"]
+__all__ = ["TabularEstimator", "label_of", "read_one_target"]
 
 _WIDEST = 511  # features: a Newton step releases half the square of their number
 
@@ -112,7 +112,8 @@ class TabularEstimator(PrivateEstimator):
     columns : mapping, sequence or path, optional
         Public declarations of the features: ``{"age": (17, 90), "education": ["school", "college"], "since": (date, date),
         "member": "boolean", "city": "private"}``. The levels of a private column are found in the rows, inside the bill. A
-        column that is not in it is not used. Default: what the dataset or its description declares. See docs/tables.md.
+        column that is not in it is not used. A path names a description file, whose unit, target and formulas count too.
+        Default: what the dataset declares. See docs/tables.md.
     select : int, optional
         Train with this many of the declared columns: those that vary most with the target, chosen inside the bill from one
         noisy release. Default: all of them.
@@ -585,13 +586,13 @@ class TabularEstimator(PrivateEstimator):
             names = [features] if isinstance(features, str) else list(features)
             declared = columns if isinstance(columns, Mapping) else declare_columns(columns, names)
             return {name: declared.get(name) for name in names}
-        if isinstance(columns, Mapping) and isinstance(target, str):
-            return {name: each for name, each in columns.items() if name != target}
+        if isinstance(columns, Mapping):
+            return {name: each for name, each in columns.items() if name != label_of(target)}
         return columns
 
     def _declared_target(self, target: str) -> Any:
         """Return what ``columns`` declares of the target, or None."""
-        return self.columns.get(target) if isinstance(self.columns, Mapping) else None
+        return declared_target(self.columns, target)
 
     def _early_classes(self, y: Any) -> Sequence[Any] | None:
         """Return the classes that are known before the table is opened; they decide the type of an untyped target."""
@@ -676,6 +677,16 @@ def _check_width(encoder: TableEncoder, rows: int | None) -> None:
             got=f"rows={rows}",
             do="Declare fewer levels, leave columns out, or correct rows",
         )
+
+
+def label_of(target: Any) -> str | None:
+    """Return the name of a target: a column's, or that of a named column of pandas or polars.
+
+    >>> label_of("income"), label_of([1, 2])
+    ('income', None)
+    """
+    name = target if isinstance(target, str) else getattr(target, "name", None)
+    return name if isinstance(name, str) and name else None
 
 
 def read_one_target(y: Any, target: str | None) -> Any:

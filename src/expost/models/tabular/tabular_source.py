@@ -15,15 +15,15 @@ from expost.core import Adjacency, InvalidRequest, Unit
 from expost.core.argument import check_unmasked, suggest_name
 from expost.data.data_source import as_table, open_source
 from expost.data.dataset import Dataset
+from expost.data.description import TEXT_TERMS, Description
 from expost.data.row_source import typed_column
+from expost.data.text_format import is_text_file
 from expost.data.untyped_table import ID, implied_types, is_frame
-from expost.models.tabular.column_declaration import declare_columns, declared_types
+from expost.models.tabular.column_declaration import declare_columns, declared_types, read_description
 from expost.models.tabular.column_encoding import Features
 from expost.models.tabular.table_encoder import TableEncoder, list_names
 
 __all__ = ["encode_frame", "name_matrix", "stored_names", "table_dataset"]
-
-_CSV = (".csv", ".tsv")
 
 
 def table_dataset(
@@ -79,6 +79,12 @@ def table_dataset(
     if y is None:
         raise InvalidRequest("Expected a target", do='Pass its column, target="income", or an array y')
     unit = None if unit == "row" else unit
+    columns = read_description(columns)
+    described = columns if isinstance(columns, Description) else None
+    if described is not None:
+        unit, max_rows_per_unit = _described_unit(described, unit, max_rows_per_unit)
+    if isinstance(X, str | Path) and str(X).endswith(".toml"):
+        X = Description.read(X).open()
     if isinstance(X, Dataset):
         if not isinstance(y, str):
             raise InvalidRequest("Expected the name of the target column with a Dataset", do='Pass target="income"')
@@ -86,28 +92,64 @@ def table_dataset(
         return _with_unit(X, unit, max_rows_per_unit), y
     terms: dict[str, Any] = {"adjacency": adjacency, "rows": rows, "name": name}
     if unit is not None:
-        terms |= {"unit": Unit.of(unit), "max_rows_per_unit": max_rows_per_unit}
+        named = described is not None and described.unit.column == unit
+        terms |= {
+            "unit": described.unit if described is not None and named else Unit.of(unit),
+            "max_rows_per_unit": max_rows_per_unit,
+        }
     elif max_rows_per_unit is not None:
         raise InvalidRequest("Expected limits per unit only with an id column", do='Pass unit="the id column"')
     X, target = name_matrix(X), y if isinstance(y, str) else None
     names = stored_names(X)
-    for wanted in (target, unit):
-        if names is not None and wanted is not None and wanted not in names:
-            do = suggest_name(wanted, names) or f"Name one of: {list_names(names)}"
-            raise InvalidRequest("Expected the name of a column", got=wanted, do=do)
+    derived = () if described is None else tuple(described.derive)
+    _check_names((target, unit), names, derived)
     features = [each for each in names or () if each not in (target, unit)]
     declared = {} if columns is None else declare_columns(columns, features)
     types = declared_types(declared) | dict(types or {})
+    if described is not None:
+        terms |= _described_facts(described, X, names)
+        types |= {column: each for column, each in (described.types or {}).items() if names is None or column in names}
     kind = "real" if classes is None else implied_types({}, {"y": tuple(classes)}, None).get("y")
     if target is not None and kind is not None:
         types = {target: kind} | types
-    if declared and names is not None:
-        X = _select(X, [each for each in names if each in {*declared, target, unit}])
+    types = {column: each for column, each in types.items() if column not in derived}
+    if declared and names is not None and not derived:
+        time = None if described is None else described.unit.time_column
+        X = _select(X, [each for each in names if each in {*declared, target, unit, time}])
     if target is None:
         X, target = _append_target(X, y, types=types, kind=kind, unit=unit)
     dataset = Dataset(X, types=_types_for(X, types), **terms)
     dataset.schema.kind(target)
     return dataset, target
+
+
+def _check_names(wanted: Sequence[str | None], names: Sequence[str] | None, derived: Sequence[str]) -> None:
+    """Raise ``InvalidRequest`` for a named column that a table in memory does not have."""
+    for name in wanted:
+        if names is not None and name is not None and name not in (*names, *derived):
+            do = suggest_name(name, names) or f"Name one of: {list_names(names)}"
+            raise InvalidRequest("Expected the name of a column", got=name, do=do)
+
+
+def _described_unit(described: Description, unit: str | None, most: int | None) -> tuple[str | None, int | None]:
+    """Return the unit and its rows that a caller names, or else those of a description; another unit is refused."""
+    own = described.unit.column
+    if own is not None and unit not in (None, own):
+        raise InvalidRequest(f"Expected the unit of the description, {own}", got=unit, do="Leave unit= out")
+    return unit or own, described.max_rows_per_unit if most is None else most
+
+
+def _described_facts(described: Description, X: Any, names: Sequence[str] | None) -> dict[str, Any]:
+    """Return what a description says of the table that it is used for: its columns, its neighbors, its format if it is text."""
+    known = {*(names or ()), *described.derive}
+    facts: dict[str, Any] = {
+        name: {column: each for column, each in getattr(described, name).items() if names is None or column in known}
+        for name in ("bounds", "categories")
+    }
+    facts |= {name: getattr(described, name) for name in ("derive", "adjacency", "rows")}
+    if isinstance(X, str | Path) and (is_text_file(X) or described.widths):
+        facts |= {name: getattr(described, name) for name in TEXT_TERMS}
+    return facts
 
 
 def encode_frame(X: Any, encoder: TableEncoder, names: Sequence[str] | None = None) -> Features:
@@ -255,7 +297,7 @@ def _select(X: Any, names: list[str]) -> Any:
 def _types_for(X: Any, types: Mapping[str, str]) -> dict[str, str] | None:
     """Return declared types for the columns that store none; a stored type is checked instead of being overruled."""
     if isinstance(X, str | Path):
-        return dict(types) if types and str(X).lower().endswith(_CSV) else None
+        return dict(types) if types and is_text_file(X) else None
     if is_frame(X):
         untyped = {str(name) for name, dtype in zip(X.columns, X.dtypes, strict=True) if _is_untyped(dtype)}
     elif isinstance(X, Mapping):
@@ -292,7 +334,8 @@ def _append_target(
         table = pa.Table.from_batches(engine.batches(engine.schema.names), engine.schema)
     else:
         table = pa.Table.from_batches([X]) if isinstance(X, pa.RecordBatch) else as_table(X)
-    target, free = _read_target(y, kind), "y"
+    named = getattr(y, "name", None)
+    target, free = _read_target(y, kind), named if isinstance(named, str) and named else "y"
     while free in table.column_names:
         free += "_"
     if len(target) != table.num_rows:

@@ -28,10 +28,10 @@ SLOPE, LEVELS = 0.04, np.array([0.0, 1.0, -0.5])
 DELTA = Fraction(1, 10**6)
 
 
-def table(seed: int, rows: int = 20_000) -> dict[str, Any]:
+def table(seed: int, rows: int = 20_000, strength: float = 1.0) -> dict[str, Any]:
     rng = np.random.default_rng(seed)
     age, place = rng.uniform(18, 80, rows), rng.choice(3, rows, p=[0.5, 0.3, 0.2])
-    score = SLOPE * (age - 45) + LEVELS[place]
+    score = strength * (SLOPE * (age - 45) + LEVELS[place])
     return {
         "age": age,
         "job": np.array(["a", "b", "c"])[place],
@@ -179,6 +179,25 @@ def test_intervals_contain_the_coefficients_that_made_the_rows(kind: str) -> Non
     assert len(scaled) >= 28
     # Of 28 independent normal numbers the largest is beyond 4.5 once in 5,000 times; seeds are fixed.
     assert np.abs(scaled).max() < 4.5 and 0.4 < np.std(scaled) < 1.4
+
+
+@pytest.mark.parametrize(("strength", "epsilon"), [(2.5, 1.0), (5.0, 4.0)])
+def test_intervals_contain_coefficients_with_large_log_odds(strength: float, epsilon: float) -> None:
+    told = 0
+    for seed in range(3):
+        rows = table(seed, strength=strength)
+        model = classifier(report=["coefficients"], simulation_seed=seed, epsilon=epsilon).fit(rows, target="rich")
+        lines = estimates_of(model)
+        for place, level in enumerate("abc"):
+            shares = np.maximum(model.release_.value.profile.middles[2:5], 0)
+            truth = strength * (LEVELS - LEVELS @ shares / shares.sum())[place]
+            if lines["job", level]["low"] is not None:
+                told += 1
+                assert lines["job", level]["low"] < truth < lines["job", level]["high"]
+        assert lines["age", ""]["low"] < strength * SLOPE < lines["age", ""]["high"]
+        assert lines["age", ""]["high"] - lines["age", ""]["low"] < strength * SLOPE
+
+    assert told >= 6
 
 
 def test_estimates_are_not_shrunk_and_deviations_fall_with_epsilon() -> None:
