@@ -312,8 +312,8 @@ def certified_level(design: Design, sealed: Sealed, target: Target) -> float:
 
     def enough(level: float) -> bool:
         reading = design.reader.read(exact, float(design.sensitivity.amount) / level, failure)
-        if target.measure is Measure.RELATIVE_ERROR:
-            reading = reading.balance_values()
+        relative = target.measure is Measure.RELATIVE_ERROR
+        reading = reading.balance_values() if relative else reading.fit_values(float(target.tolerance))
         return bool(reading.reaches_target(target).all())
 
     return bisect_level(enough)

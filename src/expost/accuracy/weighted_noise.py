@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -17,6 +18,8 @@ _FLOAT_ERROR = 1e-12  # of the sum of sizes of all fractions, added to the tail
 _STEPS, _CLOSE = 7, 1e-6  # of Newton's method: the most steps, and the relative step that ends it
 _HALVINGS = 40  # the upper end of the bracket is returned, so what remains of it only widens intervals
 _MULTIPLIERS = np.linspace(0.01, 0.99, 99)  # of Chernoff's bound
+_SERIES_FROM, _FREQUENCIES = 5, 256  # noises from which on a Fourier series is summed, and its most terms
+_REPEATED = 1e-6  # of the level: what the series may leave out, and what its repetitions may add
 
 
 def laplace_sum_radius(weights: Floats, scale: float, level: float) -> Floats:
@@ -24,8 +27,9 @@ def laplace_sum_radius(weights: Floats, scale: float, level: float) -> Floats:
 
     A sum of independent Laplace noises of distinct scales a_i has P(|S| > y) = sum_i c_i exp(-y / a_i) with
     c_i = prod over j != i of a_i^2 / (a_i^2 - a_j^2), the partial fractions of its characteristic function. Scales that are
-    too close are moved apart upwards, which only widens the sum. Discrete noise is coupled to continuous noise within one
-    lattice unit (docs/proofs/shares.md), so the sizes of the weights are added. Chernoff's bound is used where it is smaller.
+    too close are moved apart upwards, which only widens the sum. The law of many noises is summed as a Fourier series. Discrete
+    noise is coupled to continuous noise within one lattice unit (docs/proofs/shares.md), so the sizes of the weights are
+    added. Chernoff's bound is used where it is smaller.
 
     Parameters
     ----------
@@ -111,7 +115,38 @@ def continuous_radius(sizes: Floats, level: float) -> Floats:
         parts = fractions * np.exp(-radius / scales)
         return parts.sum(axis=0), (parts / scales).sum(axis=0)
 
-    return np.where(largest > 0, lower_radius(_chernoff_radius(sizes / widest, level), tail, wanted) * widest, 0.0)
+    radius = lower_radius(_chernoff_radius(sizes / widest, level), tail, wanted)
+    if len(sizes) >= _SERIES_FROM:
+        radius = np.minimum(radius, _series_radius(sizes / widest, level))
+    return np.where(largest > 0, radius * widest, 0.0)
+
+
+def _series_radius(sizes: Floats, level: float) -> Floats:
+    """Return the radius of sums whose largest weight is one, by the Fourier series of their law (docs/proofs/shares.md).
+
+    Repeated with a period, the density has the Fourier coefficients of its characteristic function, which are positive. What
+    the repetitions and the terms left out can add is taken off the level; where that is too much, Chernoff's radius stays.
+    """
+    chernoff = _chernoff_radius(sizes, level)
+    period = chernoff + _chernoff_radius(sizes, level * _REPEATED)
+    terms = np.arange(1, _FREQUENCIES + 1)[:, None]
+    frequencies = 2 * np.pi * terms / period
+    factors = np.zeros_like(frequencies)
+    for size in sizes:
+        factors -= np.log1p((size * frequencies) ** 2)
+    used = min(int((factors > math.log(level * _REPEATED)).sum(axis=0).max()) + 1, _FREQUENCIES)
+    factors, frequencies, terms = np.exp(factors[:used]), frequencies[:used], terms[:used]
+    # Terms that are left out fall at least with the square of the frequency once the largest weight times it is one.
+    short = np.where(frequencies[-1] >= 1, factors[-1], 1.0) + _REPEATED * level + _FLOAT_ERROR
+    weights = (2 / np.pi) * factors / terms
+
+    def tail(radius: Floats) -> tuple[Floats, Floats]:
+        angles = frequencies * radius
+        inside = 2 * radius / period + (weights * np.sin(angles)).sum(axis=0)
+        density = 2 / period * (1 + 2 * (factors * np.cos(angles)).sum(axis=0))
+        return 1 - inside, density
+
+    return lower_radius(chernoff, tail, np.maximum(level - short, 0.0))
 
 
 def lower_radius(radius: Floats, tail: Callable[[Floats], tuple[Floats, Floats]], level: Floats | float) -> Floats:

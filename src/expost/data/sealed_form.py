@@ -16,7 +16,6 @@ from expost.data.clamp import Clamp
 from expost.data.tally import PowerSums, Tally
 
 __all__ = [
-    "BRANCHES",
     "CentredForm",
     "CountForm",
     "Form",
@@ -34,9 +33,6 @@ __all__ = [
 ]
 
 Integers = NDArray[Any]
-
-BRANCHES = 8
-"""Children of a node of ``TreeForm``: the small power of two with the least noise in a prefix of 512 leaves."""
 
 _MOST_ROWS = 1 << 40
 _LARGEST = (1 << 63) - 1
@@ -319,26 +315,36 @@ class MomentForm:
 
 @dataclass(frozen=True)
 class TreeForm:
-    """The counts of all nodes below the root of a tree with ``BRANCHES ** levels`` leaves, level after level.
+    """The counts of all nodes below the root of a tree, level after level.
 
-    A row is in one node of each level, so it adds ``levels`` to the L1 norm. Any prefix of the leaves is a sum of at
-    most ``levels * (BRANCHES - 1)`` nodes (HRMS10, Section 4).
+    ``branches`` says into how many nodes those of each level are divided. A row is in one node of each level, so it adds the
+    number of levels to the L1 norm. Any prefix of the leaves is a sum of few nodes (HRMS10, Section 4).
 
-    >>> TreeForm(3).leaves, TreeForm(3).size
+    >>> TreeForm((8, 8, 8)).leaves, TreeForm((8, 8, 8)).size
     (512, 584)
     """
 
-    levels: int
+    branches: tuple[int, ...]
     degree = 0
+
+    @property
+    def levels(self) -> int:
+        """The number of levels below the root."""
+        return len(self.branches)
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The number of nodes of each level."""
+        return tuple(math.prod(self.branches[: level + 1]) for level in range(self.levels))
 
     @property
     def leaves(self) -> int:
         """The number of leaves of one group."""
-        return int(BRANCHES**self.levels)
+        return self.counts[-1]
 
     @property
     def size(self) -> int:
-        return sum(BRANCHES**level for level in range(1, self.levels + 1))
+        return sum(self.counts)
 
     @property
     def row_size(self) -> int:
@@ -351,27 +357,58 @@ class TreeForm:
     def coordinates(self, sums: PowerSums) -> Integers:
         """Return one line per node and one column per group; the cells of the sums are groups times leaves."""
         leaves = sums.rows.reshape(-1, self.leaves)
-        nodes = [leaves.reshape(len(leaves), BRANCHES**level, -1).sum(axis=2) for level in range(1, self.levels + 1)]
-        return np.concatenate(nodes, axis=1).T
+        return np.concatenate([leaves.reshape(len(leaves), count, -1).sum(axis=2) for count in self.counts], axis=1).T
 
     @property
     def first_nodes(self) -> list[int]:
         """Return the places of each level's first node."""
-        return [sum(BRANCHES**below for below in range(1, level)) for level in range(1, self.levels + 1)]
+        return [sum(self.counts[:level]) for level in range(self.levels)]
+
+    def digits(self) -> Integers:
+        """Return, one line per level and one column per edge, how many nodes in the same parent end before the edge.
+
+        The last edge has all nodes of the first level before it.
+        """
+        place = np.arange(self.leaves + 1)
+        ended = np.stack([place // (self.leaves // count) for count in self.counts])
+        ended[1:] %= np.array(self.branches[1:], dtype=np.int64)[:, None]
+        return ended
 
     def prefixes(self, nodes: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the counts of the leaves before each edge, from (noisy) nodes: one line per edge, one column per group."""
-        place = np.arange(self.leaves + 1)
-        total = np.zeros((self.leaves + 1, nodes.shape[1]))
-        start = 0
-        for level in range(1, self.levels + 1):
-            count, width = BRANCHES**level, BRANCHES ** (self.levels - level)
-            ends = np.concatenate([np.zeros((1, nodes.shape[1])), np.cumsum(nodes[start : start + count], axis=0)])
-            within = place // width  # nodes of this level that end before the edge
-            counted = (place // (width * BRANCHES)) * BRANCHES if level > 1 else 0  # covered by the level above
-            total += ends[within] - ends[counted]
-            start += count
+        """Return the counts of the leaves before each edge, from (noisy) nodes: one line per edge, one column per group.
+
+        Nodes of one parent add up to it. What they add up to beyond their noisy parent is taken off those before the edge,
+        as much as makes the noise least (docs/proofs/tree-quantiles.md).
+        """
+        total, digits, place = np.zeros((self.leaves + 1, nodes.shape[1])), self.digits(), np.arange(self.leaves + 1)
+        for level, (start, count) in enumerate(zip(self.first_nodes, self.counts, strict=True)):
+            values, branches = nodes[start : start + count], self.branches[level]
+            ends = np.concatenate([np.zeros((1, nodes.shape[1])), np.cumsum(values, axis=0)])
+            ended, before = place // (self.leaves // count), digits[level]
+            total += ends[ended] - ends[ended - before]
+            if level:
+                excess = (
+                    values.reshape(-1, branches, nodes.shape[1]).sum(axis=1) - nodes[start - count // branches : start]
+                )
+                parent = np.minimum(ended // branches, len(excess) - 1)
+                total -= (before / (branches + 1))[:, None] * excess[parent]
         return total
+
+    def edge_weights(self, share: float) -> NDArray[np.float64]:
+        """Return the sizes of the noises' weights in (rows before an edge) - share * (all rows), one column per edge.
+
+        Nodes whose weight is zero may be left out.
+        """
+        digits = self.digits()
+        taken = digits[1:] / (np.array(self.branches[1:])[:, None] + 1)  # of the excess over the parent
+        taken = np.concatenate([taken, np.zeros((1, digits.shape[1]))])
+        rows = []
+        for level, branches in enumerate(self.branches):
+            off = np.full(digits.shape[1], share) if level == 0 else taken[level - 1]
+            for node in range(branches):
+                on_path = np.where(digits[level] == node, taken[level], 0.0)  # the parent of the next level
+                rows.append(np.abs((digits[level] > node) - off + on_path))
+        return np.stack(rows)
 
 
 @dataclass(frozen=True)

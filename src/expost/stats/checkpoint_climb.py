@@ -198,7 +198,7 @@ class _Rungs:
     def read_columns(self, numbers: NDArray[Any], scale: float, level: float) -> CellReading:
         """Return the reading of numbers that have one row per coordinate."""
         reading = self.climb.reader.read(numbers, scale, level)
-        return reading.balance_values() if self.relative else reading
+        return reading.balance_values() if self.relative else reading.fit_values(float(self.climb.target.tolerance))
 
     @property
     def relative(self) -> bool:
@@ -228,7 +228,9 @@ class _Rungs:
     def find_excess(self, numbers: NDArray[Any], scale: float, failure: float | None = None) -> Floats:
         """Return by which factor the error at this scale would be above the target if these numbers were exact."""
         reading = self.read_columns(numbers, scale, _FIRST_PARTS[0] * (failure or self.level))
-        errors = reading.largest_error(relative=self.relative) / float(self.climb.target.tolerance)
+        # A value is moved within its interval, so that an absolute error is half of the width.
+        errors = reading.largest_error(relative=True) if self.relative else (reading.high - reading.low) / 2
+        errors = errors / float(self.climb.target.tolerance)
         worst: Floats = np.maximum(errors.reshape(numbers.shape[1], -1).max(axis=1), 1e-9)
         return worst
 

@@ -31,7 +31,7 @@ from expost.core.argument import suggest_name
 from expost.core.rational import probability, rational, round_up
 from expost.data import Clamp, Dataset
 from expost.data.axis import Bins
-from expost.data.sealed_form import BRANCHES, TreeForm
+from expost.data.sealed_form import TreeForm
 from expost.data.tally import Measured
 from expost.noise import BitSource, ExponentialQuantile, LatticeBounds, SmoothQuantile
 from expost.stats.gradual_plan import Design, GradualQuery, release_entries
@@ -50,8 +50,14 @@ _METHODS: dict[str, type[ExponentialQuantile] | type[SmoothQuantile]] = {
     "smooth": SmoothQuantile,
 }
 _KNOT_SCALES = 8.0  # noise scales, times the root of the levels, between two edges that a smooth forecast tells apart
-_WIDENING = 1.5  # noise at many edges widens an interval by about a half; a measured mean, which promises nothing
-_LEVELS, _USUAL_LEVELS = (1, 2, 3, 4), 3
+_WIDENING = 1.1  # noise at many edges widens an interval by about a tenth; a measured mean, which promises nothing
+_LEVELS, _USUAL_BRANCHES = (1, 2, 3, 4), 8
+# Trees of 8 to 4096 leaves, each with less noise at its edges than others of as many leaves.
+_TREES = ((8,), (16,), (32,), (8, 8), (8, 16), (16, 16), (16, 32), (32, 32), (8, 16, 16), (16, 16, 16))
+_USUAL_TREE = (16, 32)
+_LEAVES_WITHIN = (
+    2  # leaves that fit into an absolute error: an interval ends at edges, and fewer would waste half of it
+)
 
 _EVEN = (
     4  # from this epsilon on, per row of a unit, the two methods are within a third of each other on spread-out rows
@@ -86,18 +92,18 @@ class QuantileReader(ClimbedReader):
                 knots.append(max(following, knots[-1] + 1))
             knots = sorted({*knots, len(line) - 1})
             leaves[:, cell] = np.diff(np.interp(edges, knots, line[knots]))
-        nodes = [
-            leaves.reshape(BRANCHES**level, -1, leaves.shape[1]).sum(axis=1) for level in range(1, self.form.levels + 1)
-        ]
-        return np.concatenate(nodes)
+        return np.concatenate([leaves.reshape(count, -1, leaves.shape[1]).sum(axis=1) for count in self.form.counts])
 
     def has_rows(self, noisy: NDArray[Any], scale: float) -> NDArray[np.bool_]:
-        return np.asarray(noisy[:BRANCHES].sum(axis=0) > CLEAR_OF_NOISE * scale)
+        first = self.form.branches[0]
+        clear = CLEAR_OF_NOISE * max(math.sqrt(first / _USUAL_BRANCHES), 1.0) * scale
+        return np.asarray(noisy[:first].sum(axis=0) > clear)
 
     def add_rows(self, noisy: NDArray[Any], amount: int) -> NDArray[Any]:
         """Return rows that are all in the first leaf."""
         rows = np.zeros_like(noisy)
-        rows[self.form.first_nodes] = np.maximum(noisy[:BRANCHES].sum(axis=0), 0) + BRANCHES * amount
+        first = self.form.branches[0]
+        rows[self.form.first_nodes] = np.maximum(noisy[:first].sum(axis=0), 0) + first * amount
         return rows
 
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> CellReading:
@@ -122,18 +128,10 @@ class QuantileReader(ClimbedReader):
 
 @lru_cache(maxsize=256)
 def _edge_radii(form: TreeForm, share: float, level: float) -> tuple[Floats, Floats]:
-    """Return the radius of (rows before an edge) - share * (all rows) for noise of scale one, and the sum of its weights.
-
-    The weights are those of the nodes of the first level, and of at most seven more per level: an edge has as many of a level's
-    nodes before it, in one parent, as its digit to the base of ``BRANCHES`` says.
-    """
-    edges, first = np.arange(form.leaves + 1), form.leaves // BRANCHES
-    deeper = sum(edges // (first // BRANCHES**level) % BRANCHES for level in range(1, form.levels))
-    # Edges with as many nodes before them have the same radius.
-    kinds, place = np.unique(np.stack([edges // first, deeper + np.zeros_like(edges)]), axis=1, return_inverse=True)
-    sizes = [np.where(kinds[0] > node, 1 - share, share) for node in range(BRANCHES)]
-    sizes += [(kinds[1] > node).astype(np.float64) for node in range((BRANCHES - 1) * (form.levels - 1))]
-    return continuous_radius(np.stack(sizes), level)[place], np.sum(sizes, axis=0)[place]
+    """Return the radius of (rows before an edge) - share * (all rows) for noise of scale one, and the sum of its weights."""
+    # Edges with the same weights have the same radius.
+    kinds, place = np.unique(np.sort(form.edge_weights(share), axis=0), axis=1, return_inverse=True)
+    return continuous_radius(kinds, level)[place], kinds.sum(axis=0)[place]
 
 
 def leaf_edges(clamp: Clamp, form: TreeForm) -> Floats:
@@ -152,8 +150,8 @@ class TreeQuery(GradualQuery):
     bounds : (float, float), optional
         The limits to which values are clipped, in the column's units. Default: those declared for the column.
     levels : int, optional
-        The levels of the tree, 1 to 4: 8 ** levels leaves. More levels give finer answers and cost more. Default: the
-        fewest whose leaves are at most as wide as an absolute error, else 3.
+        The levels of a tree of 8 ** levels leaves, 1 to 4. Default: of trees with 8 to 4096 leaves the smallest one that has
+        two leaves within an absolute error, else one of 512. More leaves give finer answers and cost more.
     """
 
     column: Column
@@ -170,24 +168,24 @@ class TreeQuery(GradualQuery):
         raise NotImplementedError
 
     def design(self, dataset: Dataset) -> Design:
-        levels = self.levels
-        if levels is None:
-            asked, levels = self.accuracy, _USUAL_LEVELS
-            if asked.target is not None and not asked.relative:
-                clamp = dataset.clamp(dataset.expression(self.column), self.bounds)
-                width = clamp.high - clamp.low
-                enough = (each for each in _LEVELS if width / BRANCHES**each <= asked.target.tolerance)
-                levels = next(enough, _LEVELS[-1])
-        return self._design_tree(dataset, levels)
+        if self.levels is not None:
+            return self._design_tree(dataset, TreeForm((_USUAL_BRANCHES,) * self.levels))
+        asked, tree = self.accuracy, _USUAL_TREE
+        if asked.target is not None and not asked.relative:
+            clamp = dataset.clamp(dataset.expression(self.column), self.bounds)
+            leaves = _LEAVES_WITHIN * (clamp.high - clamp.low) / asked.target.tolerance
+            tree = next((each for each in _TREES if math.prod(each) >= leaves), _TREES[-1])
+        return self._design_tree(dataset, TreeForm(tree))
 
     def _alternative_designs(self, dataset: Dataset) -> list[Design]:
-        """Return the other trees: a finer one that was released may show the answer."""
-        own = self.design(dataset)
-        return [other for levels in _LEVELS if (other := self._design_tree(dataset, levels)).leaves != own.leaves]
+        """Return the other trees: one that was released may show the answer."""
+        own = self.design(dataset).form
+        trees = {*_TREES, *((_USUAL_BRANCHES,) * levels for levels in _LEVELS)}
+        return [self._design_tree(dataset, form) for tree in sorted(trees) if (form := TreeForm(tree)) != own]
 
-    def _design_tree(self, dataset: Dataset, levels: int) -> Design:
+    def _design_tree(self, dataset: Dataset, form: TreeForm) -> Design:
         """Return the design of a tree."""
-        expression, form = dataset.expression(self.column), TreeForm(levels)
+        expression = dataset.expression(self.column)
         clamp = dataset.clamp(expression, self.bounds)
         leaves = Bins.of(expression, leaf_edges(clamp, form).tolist(), clamped=True)
         reader = QuantileReader(form, clamp, self._tree_probabilities())
@@ -199,8 +197,8 @@ class TreeQuery(GradualQuery):
 class Quantiles(TreeQuery):
     """Several quantiles of a column from one tree of counts, in all or in each group, each with an interval.
 
-    The tree has 8, 64, 512 or 4096 leaves between the bounds; an answer is an edge between leaves. One release serves
-    any number of probabilities.
+    The tree has 8 to 4096 leaves between the bounds; an interval ends at edges between leaves. One release serves any
+    number of probabilities.
 
     Guarantee: pure ex-post DP; with ``epsilon=`` known before the run, else pilot and highest rung of the climb, known
         only after the run and at most ``max_epsilon``.
@@ -238,8 +236,8 @@ class Quantiles(TreeQuery):
     def _tree_probabilities(self) -> tuple[Fraction, ...]:
         return tuple(self.probabilities)  # type: ignore[arg-type]
 
-    def _design_tree(self, dataset: Dataset, levels: int) -> Design:
-        design = super()._design_tree(dataset, levels)
+    def _design_tree(self, dataset: Dataset, form: TreeForm) -> Design:
+        design = super()._design_tree(dataset, form)
         return replace(design, terms={**design.terms, "leaves": design.leaves})
 
     def _shape_release(self, design: Design, result: ClimbResult, receipt: Receipt) -> Release[Any]:

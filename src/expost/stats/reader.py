@@ -79,6 +79,18 @@ class CellReading:
         total = np.where(fits, self.low + self.high, 1.0)
         return CellReading(np.where(fits, 2 * self.low * self.high / total, self.value), self.low, self.high)
 
+    def fit_values(self, tolerance: float) -> CellReading:
+        """Move each value as little as makes it within an absolute error of both ends of its interval.
+
+        Where the interval is too wide for that, the value is its middle, where the error is smallest.
+
+        >>> CellReading(np.array([9.0]), np.array([2.0]), np.array([10.0])).fit_values(5.0).value.tolist()
+        [7.0]
+        """
+        middle = (self.low + self.high) / 2
+        least, most = np.minimum(self.high - tolerance, middle), np.maximum(self.low + tolerance, middle)
+        return CellReading(np.clip(self.value, least, most), self.low, self.high)
+
     def choose_cells(self, flags: NDArray[np.bool_], other: CellReading) -> CellReading:
         """Return these numbers for the flagged cells, another reading's for the rest."""
         each = np.repeat(flags, len(self.value) // len(flags))

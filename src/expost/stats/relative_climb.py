@@ -36,9 +36,9 @@ Floats = NDArray[np.float64]
 
 _RESERVE = Fraction(1, 20)  # of the failure probability: for the intervals of cells that miss the target
 # Of the share, what is kept for the rounding to the grid: a part for each range of levels. The ranges do not depend on
-# the cap. The first one reaches an epsilon of 1 and gets most of the failure probability.
+# the cap. The first one reaches an epsilon of 8 and gets most of the failure probability: higher levels pay for a union.
 _RESERVED = tuple(Fraction(1 << place, 128) for place in range(6))
-_FIRST_REACH, _FIRST_FAILURE = 2, Fraction(9, 10)
+_FIRST_REACH, _FIRST_FAILURE = 8, Fraction(9, 10)
 _LOWER_END = 1.0  # noise scales by which a group may be smaller than the pilot shows
 _WIDE_SHARE = Fraction(1, 2)  # shares above it are compared with it where groups are tiny
 _HOPELESS = 4.6  # noise scales: a cell out of reach by this much is given up (wrongly in 1 %, no promise depends on it)
@@ -106,8 +106,9 @@ class RelativeClimb:
         """Return the rules of all cells for each range of levels; there is one range if the integers are the answers."""
         if not self.slack:
             return [RuleRange(math.inf, [relative_rule(share, level, signed=self.signed) for level in levels])]
-        # What is accepted at a level is at least a noise scale over the share: the slack is at most this part of it.
-        widest = float(sensitivity * self.unit / (Fraction(5, 4) * self.slack))
+        # What is accepted at a level is at least its radius over the share: the slack is at most this part of it.
+        radius = max(math.log(1 / float(self.failure_probability)), 1.0)
+        widest = radius * float(sensitivity * self.unit / (Fraction(5, 4) * self.slack))
         kept = [each for each in _RESERVED if float(each) * widest >= _FIRST_REACH] or [_RESERVED[-1]]
         less = _three_digits(share * (1 - kept[0]))
         parts = [_three_digits(level * _FIRST_FAILURE) for level in levels]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from expost.accuracy.weighted_noise import continuous_radius, laplace_sum_radius, lower_radius
+from expost.accuracy.weighted_noise import continuous_radius, equal_sum_factors, laplace_sum_radius, lower_radius
 
 
 def draw_noise(rng: np.random.Generator, scale: float, size: tuple[int, ...]) -> np.ndarray:
@@ -19,8 +19,9 @@ def draw_noise(rng: np.random.Generator, scale: float, size: tuple[int, ...]) ->
         ([1.0, 1.0], 0.06),
         ([1.0, -1.0, 1.0], 0.1),
         ([1.0, 0.0, 0.3, 0.3], 0.06),
-        ([1.0] * 7, 0.25),
-        ([1.0] * 16, 0.6),
+        ([1.0] * 7, 0.03),
+        ([1.0] * 16, 0.03),
+        ([1.0] + [0.3] * 40, 0.03),
     ],
 )
 @pytest.mark.parametrize("level", [0.05, 0.005])
@@ -42,6 +43,19 @@ def test_a_radius_grows_with_every_weight_and_with_confidence() -> None:
 
     assert (continuous_radius(larger, 0.01) >= continuous_radius(sizes, 0.01) * (1 - 1e-9)).all()
     assert (continuous_radius(sizes, 0.001) >= continuous_radius(sizes, 0.01)).all()
+
+
+@pytest.mark.parametrize("sizes", [[1.0] * 5, [1.0, 1e-3, 1e-3, 1e-3, 1e-3], [1.0] * 3 + [0.2] * 90])
+@pytest.mark.parametrize("level", [0.3, 0.01, 1e-4, 1e-9])
+def test_the_series_of_many_noises_is_never_below_the_root_of_their_tail(sizes: list[float], level: float) -> None:
+    # The exact tail of equal noises is a mixture of Erlang laws; others are compared with one noise alone, which they exceed.
+    radius = continuous_radius(np.array(sizes)[:, None], level)[0]
+
+    equal = sizes.count(1.0)
+    exact, _ = equal_sum_factors(equal, level)
+    assert radius >= exact * (1 - 1e-9)
+    if equal == len(sizes) and level > 1e-8:
+        assert radius <= exact * 1.001
 
 
 def test_a_single_noise_has_its_exact_radius_and_no_noise_has_none() -> None:

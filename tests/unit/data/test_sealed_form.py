@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from expost.data.clamp import Clamp
 from expost.data.sealed_form import (
-    BRANCHES,
     CountForm,
     MomentForm,
     ShareForm,
@@ -69,19 +68,41 @@ def test_shares_give_count_sum_and_squares_back(steps: list[int]) -> None:
     assert square == sum(step * step for step in steps)
 
 
-@pytest.mark.parametrize("levels", [1, 2, 3])
-def test_prefixes_of_a_tree_are_cumulated_leaves(levels: int) -> None:
-    form = TreeForm(levels)
-    counts = np.random.default_rng(2).integers(0, 9, 2 * BRANCHES**levels)
+@pytest.mark.parametrize("branches", [(8,), (8, 8), (2, 3, 5)])
+def test_prefixes_of_a_tree_are_cumulated_leaves(branches: tuple[int, ...]) -> None:
+    form = TreeForm(branches)
+    counts = np.random.default_rng(2).integers(0, 9, 2 * form.leaves)
 
     nodes = form.coordinates(PowerSums(counts, np.zeros((0, 0)), np.zeros((0, 0))))
 
     leaves = counts.reshape(2, -1)
     expected = np.concatenate([np.zeros((1, 2)), np.cumsum(leaves.T, axis=0)])
     np.testing.assert_array_equal(form.prefixes(nodes), expected)
-    one = np.zeros(2 * BRANCHES**levels, int)
+    one = np.zeros(2 * form.leaves, int)
     one[3] = 1
     assert form.coordinates(PowerSums(one, np.zeros((0, 0)), np.zeros((0, 0)))).sum() == form.row_size
+
+
+@pytest.mark.parametrize("branches", [(8,), (4, 6), (2, 3, 5)])
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_the_weights_of_an_edge_are_those_of_its_prefix(branches: tuple[int, ...], share: float) -> None:
+    form = TreeForm(branches)
+    before = form.prefixes(np.eye(form.size))  # one column per node
+
+    found = np.sort(np.abs(before - share * before[-1]).T, axis=0)[::-1]
+
+    listed = np.sort(form.edge_weights(share), axis=0)[::-1]
+    kept = min(len(listed), len(found))
+    np.testing.assert_allclose(listed[:kept], found[:kept], atol=1e-12)
+    assert not found[kept:].any() and not listed[kept:].any()
+
+
+def test_a_noisy_parent_lowers_the_noise_of_its_children() -> None:
+    form = TreeForm((8, 8))
+    before = form.prefixes(np.eye(form.size))
+
+    # Without the parent, seven children of one node and the nodes before them would count with a weight of one each.
+    assert (before[7] ** 2).sum() < 7 and (before[15] ** 2).sum() < 1 + 7
 
 
 @pytest.mark.parametrize("scale", [1, 2**31, 2**53, 2**62, 2**63, 2**70])

@@ -69,14 +69,14 @@ def test_variances_are_covered_where_rows_are_few_or_at_the_bounds() -> None:
             assert covered >= 1 - LEVEL - 4 * math.sqrt(LEVEL / RUNS)
 
 
-def read_tree(levels: int, count: int, *, noise: float = 1.0) -> tuple[float, float]:
+def read_tree(branches: tuple[int, ...], count: int, *, noise: float = 1.0) -> tuple[float, float]:
     """Return how often all three quartiles of some rows are covered, and the median width in leaves."""
-    rng, form = np.random.default_rng(levels + count), TreeForm(levels)
+    rng, form = np.random.default_rng(len(branches) + count), TreeForm(branches)
     values = np.clip(rng.normal(50, 15, count), 0, 100)
     leaf = np.minimum((values / 100 * form.leaves).astype(int), form.leaves - 1)
-    nodes = [np.bincount(leaf // 8 ** (levels - k), minlength=8**k) for k in range(1, levels + 1)]
-    scale, runs = levels / 0.5, 600
-    noisy = np.concatenate(nodes)[:, None] + draw_noise(rng, noise * scale, (form.size, runs))
+    exact_nodes = [np.bincount(leaf * nodes // form.leaves, minlength=nodes) for nodes in form.counts]
+    scale, runs = form.levels / 0.5, 600
+    noisy = np.concatenate(exact_nodes)[:, None] + draw_noise(rng, noise * scale, (form.size, runs))
     shares = (Fraction(1, 4), Fraction(1, 2), Fraction(3, 4))
     reading = QuantileReader(form, Clamp.of((0, 100)), shares).read(noisy, scale, LEVEL)
     exact = np.array([np.sort(values)[math.ceil(float(share) * count) - 1] for share in shares])
@@ -86,19 +86,19 @@ def read_tree(levels: int, count: int, *, noise: float = 1.0) -> tuple[float, fl
     ) * form.leaves / 100
 
 
-@pytest.mark.parametrize("levels", [1, 2, 3])
+@pytest.mark.parametrize("branches", [(8,), (32,), (8, 16), (16, 32), (8, 8, 8)])
 @pytest.mark.parametrize("count", [1, 40, 700, 20_000])
-def test_quantiles_of_a_tree_are_covered(levels: int, count: int) -> None:
-    covered, _ = read_tree(levels, count)
+def test_quantiles_of_a_tree_are_covered(branches: tuple[int, ...], count: int) -> None:
+    covered, _ = read_tree(branches, count)
 
     assert covered >= 1 - LEVEL - 4 * math.sqrt(LEVEL / 600)
 
 
 def test_quantiles_of_many_rows_are_within_few_leaves() -> None:
-    assert read_tree(3, 20_000)[1] <= 4
+    assert read_tree((8, 8, 8), 20_000)[1] <= 3.5
 
 
 def test_twice_the_noise_of_a_tree_would_be_noticed() -> None:
-    covered = min(read_tree(3, 3_000, noise=noise)[0] for noise in (3.0, 6.0))
+    covered = min(read_tree((8, 8, 8), 3_000, noise=noise)[0] for noise in (3.0, 6.0))
 
     assert covered < 1 - LEVEL - 4 * math.sqrt(LEVEL / 600)

@@ -139,7 +139,7 @@ def test_all_entries_of_a_covariance_are_covered_at_once() -> None:
 
 
 def test_quantiles_of_all_probabilities_are_covered_at_once() -> None:
-    form, clamp = TreeForm(2), Clamp.of((0, 64), whole=True)
+    form, clamp = TreeForm((8, 8)), Clamp.of((0, 64), whole=True)
     values = np.random.default_rng(3).integers(0, 64, 2000)
     exact = form.coordinates(PowerSums(np.bincount(values, minlength=64), np.zeros((0, 0)), np.zeros((0, 0))))
     shares = (Fraction(1, 10), Fraction(1, 2), Fraction(9, 10))
