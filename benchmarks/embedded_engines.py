@@ -1,11 +1,12 @@
 """Measures the engines of one machine: processor time and memory per row, group and feature, against plain code.
 
-    python -m benchmarks.embedded_engines [--rows 1e5 1e6] [--features 50] [--groups 1000] [--json FILE] [--picture FILE]
+    python -m benchmarks.embedded_engines [--rows 1e5 1e6] [--features 50 100] [--groups 1000 10000] [--json FILE]
     python -m benchmarks.embedded_engines --only ridge logistic --rows 1e7
 
-Each case runs in a process of its own, with one BLAS thread, on Parquet of uncompressed floats made once per size. It prints
-processor seconds without the start of the process, peak memory, and passes over the file. Below the table come ratios to plain code
-on the same file, and slopes: the exponent of processor time in rows between the two largest sizes.
+Each case runs in a process of its own, with one BLAS thread, on Parquet of uncompressed floats made once per size. A table of more
+than 10^7 rows is a folder of files with the same content. It prints processor seconds without the start of the process, peak memory,
+and passes over the file. Below the table come ratios to plain code on the same file, and slopes: the exponent of processor time
+between the two largest sizes. Further numbers of groups and features are measured with the most rows.
 
 Plain code is Arrow with BLAS in float32 for the Gram matrix, DuckDB for sums by group, and scikit-learn for the fit. It bounds
 nothing and adds no noise.
@@ -23,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +33,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 SEED = 20_260
-ROWS_PER_GROUP = 250_000
+ROWS_PER_GROUP, ROWS_PER_FILE = 250_000, 10_000_000
 PLAIN = {"gram": "plain gram", "grouped sum": "plain grouped sum", "ridge": "plain ridge"}
 PASSES = ("batches", "reduce", "by_unit")
 
 
 def write_table(path: Path, rows: int, features: int, groups: int) -> None:
-    """Write made-up rows, row group by row group."""
+    """Write made-up rows, row group by row group, or a folder of a file under several names."""
+    if rows > ROWS_PER_FILE:
+        path.mkdir()
+        write_table(path / "0.parquet", ROWS_PER_FILE, features, groups)
+        for number in range(1, rows // ROWS_PER_FILE):
+            os.link(path / "0.parquet", path / f"{number}.parquet")
+        return
     rng = np.random.default_rng(SEED)
     slopes = rng.normal(size=features)
     names = [f"x{place}" for place in range(features)]
@@ -56,6 +63,18 @@ def write_table(path: Path, rows: int, features: int, groups: int) -> None:
                 rng.integers(0, max(rows // 10, 1), many),
             ]
             writer.write_table(pa.table([*table.T.copy(), *others], schema=schema))
+
+
+def list_files(path: Path) -> list[Path]:
+    """Return the files of a table."""
+    return sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+
+
+def read_batches(path: Path, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """Yield the rows as plain code reads them."""
+    for each in list_files(path):
+        with pq.ParquetFile(each, pre_buffer=False) as file:
+            yield from file.iter_batches(batch_size=1 << 14, columns=columns)
 
 
 def open_table(path: Path, rows: int, features: int, groups: int, **description: Any) -> tuple[Any, dict[str, int]]:
@@ -77,13 +96,15 @@ def open_table(path: Path, rows: int, features: int, groups: int, **description:
     return dataset, counted
 
 
-def fit_model(path: Path, rows: int, features: int, groups: int, *, ridge: bool) -> dict[str, int]:
+def fit_model(
+    path: Path, rows: int, features: int, groups: int, *, ridge: bool, method: str = "auto"
+) -> dict[str, int]:
     import expost
 
     dataset, counted = open_table(path, rows, features, groups, adjacency="replace-one")
     terms: dict[str, Any] = {"bounds": [(0, 1)] * features, "max_epsilon": 1.0}
     model = (
-        expost.Ridge(excess_risk=0.01, feature_bound=1.0, **terms)
+        expost.Ridge(excess_risk=0.01, feature_bound=1.0, method=method, **terms)
         if ridge
         else expost.LogisticRegression(excess_risk=0.05, classes=[0, 1], **terms)
     )
@@ -116,23 +137,23 @@ class _Products:
         self.names = names
 
     def __call__(self, batch: pa.RecordBatch) -> Any:
-        table = np.column_stack([batch.column(name).to_numpy() for name in self.names]).astype(np.float32)
+        table = np.column_stack([batch.column(name).to_numpy() for name in self.names]).astype(np.float32, copy=False)
         return (table.T @ table).astype(np.float64)
 
 
 def plain_gram(path: Path, rows: int, features: int, groups: int) -> dict[str, int]:
     names, total = [f"x{place}" for place in range(features)], np.zeros((features, features))
-    with pq.ParquetFile(path, pre_buffer=False) as file:
-        for batch in file.iter_batches(batch_size=1 << 14, columns=names):
-            table = np.column_stack([column.to_numpy() for column in batch.columns])
-            total += table.T @ table
+    for batch in read_batches(path, names):
+        table = np.column_stack([column.to_numpy() for column in batch.columns])
+        total += table.T @ table
     return {"batches": 1}
 
 
 def plain_grouped_sum(path: Path, rows: int, features: int, groups: int) -> dict[str, int]:
     import duckdb
 
-    duckdb.connect(config={"threads": "2"}).sql(f"select g, sum(x0) from '{path}' group by g").fetchall()
+    files = list(map(str, list_files(path)))
+    duckdb.connect(config={"threads": "2"}).sql(f"select g, sum(x0) from read_parquet({files}) group by g").fetchall()
     return {"batches": 1}
 
 
@@ -148,9 +169,8 @@ def plain_ridge(path: Path, rows: int, features: int, groups: int) -> dict[str, 
 
 def count_rows(path: Path, rows: int, features: int, groups: int) -> dict[str, int]:
     """Read every value once, which is the least that a pass costs."""
-    with pq.ParquetFile(path, pre_buffer=False) as file:
-        for _ in file.iter_batches(batch_size=1 << 14):
-            pass
+    for _ in read_batches(path):
+        pass
     return {"batches": 1}
 
 
@@ -163,6 +183,7 @@ CASES: dict[str, Callable[[Path, int, int, int], dict[str, int]]] = {
     "plain grouped sum": plain_grouped_sum,
     "bounded sum": lambda *size: ask_question(*size, by="g", unit="u"),
     "ridge": lambda *size: fit_model(*size, ridge=True),
+    "ridge by moments": lambda *size: fit_model(*size, ridge=True, method="certificate"),
     "plain ridge": plain_ridge,
     "logistic": lambda *size: fit_model(*size, ridge=False),
 }
@@ -197,13 +218,16 @@ def measure_case(name: str, path: Path, rows: int, features: int, groups: int) -
     return {"case": name, "rows": rows, "features": features, "groups": groups, **json.loads(done.stdout)}
 
 
-def find_slopes(found: list[dict[str, Any]]) -> dict[str, float]:
-    """Return the exponent of processor time in rows between the two largest sizes of each case."""
-    slopes = {}
+def find_slopes(found: list[dict[str, Any]], along: str = "rows") -> dict[str, float]:
+    """Return the exponent of processor time in rows, groups or features between the two largest sizes of each case."""
+    slopes, others = {}, [key for key in ("rows", "groups", "features") if key != along]
     for name in dict.fromkeys(each["case"] for each in found):
-        own = sorted((each["rows"], each["cpu"]) for each in found if each["case"] == name)
-        if len(own) > 1:
-            (few, short), (many, long) = own[-2:]
+        own = [each for each in found if each["case"] == name]
+        largest = max(own, key=lambda each: each[along])
+        alike = [each for each in own if all(each[key] == largest[key] for key in others)]
+        ends = sorted((each[along], each["cpu"]) for each in alike)[-2:]
+        if len(ends) > 1:
+            (few, short), (many, long) = ends
             slopes[name] = math.log(long / short) / math.log(many / few)
     return slopes
 
@@ -229,45 +253,56 @@ def draw_growth(found: list[dict[str, Any]], path: str) -> None:
 def main(given: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=float, nargs="+", default=[1e4, 1e5, 1e6])
-    parser.add_argument("--features", type=int, default=50)
-    parser.add_argument("--groups", type=int, default=1000)
+    parser.add_argument("--features", type=int, nargs="+", default=[50])
+    parser.add_argument("--groups", type=int, nargs="+", default=[1000])
     parser.add_argument("--only", nargs="+", default=list(CASES), choices=list(CASES))
     parser.add_argument("--json")
     parser.add_argument("--picture")
+    parser.add_argument("--folder", help="where tables are written; the system's folder of temporary files by default")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     chosen = parser.parse_args(given)
-    sizes = [int(rows) for rows in chosen.rows]
+    rows, features, groups = [int(each) for each in chosen.rows], chosen.features, chosen.groups
     if chosen.child:
         name, path = chosen.child
-        print(json.dumps(measure_here(name, Path(path), sizes[0], chosen.features, chosen.groups)))
+        print(json.dumps(measure_here(name, Path(path), rows[0], features[0], groups[0])))
         return
+    sizes = [(each, features[0], groups[0]) for each in rows]
+    sizes += [(rows[-1], features[0], each) for each in groups[1:]] + [
+        (rows[-1], each, groups[0]) for each in features[1:]
+    ]
     found: list[dict[str, Any]] = []
-    print(f"{'case':20s} {'rows':>12s} {'cpu s':>9s} {'ns a row':>9s} {'peak MB':>9s} {'passes':>7s}")
-    with tempfile.TemporaryDirectory() as folder:
-        for rows in sizes:
-            path = Path(folder) / f"{rows}.parquet"
-            write_table(path, rows, chosen.features, chosen.groups)
+    print(
+        f"{'case':20s} {'rows':>12s} {'features':>8s} {'groups':>7s} {'cpu s':>9s} {'ns a row':>9s} {'peak MB':>9s} {'passes':>7s}"
+    )
+    with tempfile.TemporaryDirectory(dir=chosen.folder) as folder:
+        for size in sizes:
+            path = Path(folder) / f"{'-'.join(map(str, size))}.parquet"
+            write_table(path, *size)
             for name in chosen.only:
-                one = measure_case(name, path, rows, chosen.features, chosen.groups)
+                one = measure_case(name, path, *size)
                 found.append(one)
-                each = 1e9 * one["cpu"] / rows
-                print(
-                    f"{name:20s} {rows:12,d} {one['cpu']:9.2f} {each:9.0f} {one['peak_mb']:9.0f} {one['passes']:7d}",
-                    flush=True,
-                )
-            path.unlink()
-    by_case = {(each["case"], each["rows"]): each for each in found}
+                line = f"{name:20s} {size[0]:12,d} {size[1]:8d} {size[2]:7d} {one['cpu']:9.2f} {1e9 * one['cpu'] / size[0]:9.0f}"
+                print(f"{line} {one['peak_mb']:9.0f} {one['passes']:7d}", flush=True)
+            for file in list_files(path):
+                file.unlink()
+    by_case = {(each["case"], each["rows"], each["features"], each["groups"]): each for each in found}
+    ratios = {}
     for name, plain in PLAIN.items():
-        for rows in sizes:
-            if (name, rows) in by_case and (plain, rows) in by_case:
-                ratio = by_case[name, rows]["cpu"] / by_case[plain, rows]["cpu"]
-                print(f"{name} against {plain} at {rows:,} rows: {ratio:.2f}x processor time")
-    for name, slope in find_slopes(found).items():
-        print(f"slope of {name} in rows: {slope:.2f}")
+        for size in sizes:
+            if (name, *size) in by_case and (plain, *size) in by_case:
+                ratio = by_case[name, *size]["cpu"] / by_case[plain, *size]["cpu"]
+                ratios[f"{name} against {plain} at {size[0]:,} rows"] = ratio
+                print(f"{name} against {plain} at {size[0]:,} rows: {ratio:.2f}x processor time")
+    slopes = {along: find_slopes(found, along) for along in ("rows", "groups", "features")}
+    for along, names in slopes.items():
+        for name, slope in names.items():
+            print(f"slope of {name} in {along}: {slope:.2f}")
     if chosen.json:
-        Path(chosen.json).write_text(json.dumps({"found": found, "slopes": find_slopes(found)}, indent=2))
+        Path(chosen.json).write_text(json.dumps({"found": found, "ratios": ratios, "slopes": slopes}, indent=2))
     if chosen.picture:
-        draw_growth(found, chosen.picture)
+        draw_growth(
+            [each for each in found if (each["features"], each["groups"]) == (features[0], groups[0])], chosen.picture
+        )
 
 
 if __name__ == "__main__":

@@ -16,10 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import expost
-from expost.core import EngineFailed, unseal
+from expost.core import EngineFailed, InvalidRequest, unseal
 from expost.data import Dataset
 from expost.data.engines import ArrowEngine
-from expost.data.sealed_form import CountForm
+from expost.data.sealed_form import CountForm, SquareForm
+from expost.data.tally import Measured
 from expost.models import LogisticRegression, Ridge
 
 pytest.importorskip("pyspark", reason="the extra spark is not installed")
@@ -105,6 +106,88 @@ def test_decimals_dates_and_times_are_counted_as_in_memory(spark: Any) -> None:
     near, far = Dataset(ArrowEngine(frame.toArrow())), Dataset(Restless(frame))
     for condition in ("price >= 0.75", "day = TIMESTAMP '2024-02-29'", "at < TIMESTAMP '2024-02-01'", "hour(at) = 23"):
         assert unseal(far.where(condition).measure_rows())[0] == unseal(near.where(condition).measure_rows())[0]
+
+
+CONDITIONS = [
+    "number >= 3 and real / 2 < 40",
+    "number > 2.5 and not (real > 9)",
+    "number in (1, 5, NULL) or text = 'it''s'",
+    "text <> 'a' and real <= 0.5",
+    "text in ('a', 'B') and not flag",
+    "not (number = 3 and flag)",
+    "number is not null and real is not null",
+    "moment >= '2024-01-02' and number <> 4",
+    "real = 0 or real > 1e300",
+    "price > 0.1 and day < '2024-01-20'",
+]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_a_filter_that_spark_applies_keeps_the_same_rows(spark: Any, zone: str) -> None:
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        frame = spark.sql(
+            "select if(id = 7, null, cast(id % 9 as int)) as number, case id % 5 when 0 then double('NaN') when 1 then"
+            " -0.0D when 2 then double('Infinity') else id / 4 end as real, element_at(array('a', 'B', 'A', 'it''s', null),"
+            " cast(id % 5 + 1 as int)) as text, id % 3 = 0 as flag, timestamp_seconds(1704060000 + 5000 * id) as moment,"
+            " cast(id % 7 as decimal(9, 2)) / 10 as price, date '2024-01-01' + cast(id as int) as day from range(60)"
+        )
+        near, far = Dataset(ArrowEngine(frame.toArrow())), Dataset(frame)
+        pushed = [far._engine.narrow(far.condition(text)) is not far._engine for text in CONDITIONS]
+        counts = [[unseal(each.where(text).measure_rows())[0] for text in CONDITIONS] for each in (near, far)]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+
+    assert counts[0] == counts[1]
+    assert pushed == [True] * 9 + [False]
+
+
+def test_a_filter_reaches_the_files(spark: Any, tmp_path: Path) -> None:
+    _, frame = flights(spark, tmp_path)
+    engine = SparkEngine(frame).narrow(Dataset(frame).condition("distance > 4000 and origin in ('JFK', 'LGA')"))
+
+    plan = engine._frame._jdf.queryExecution().executedPlan().toString()
+    assert "PushedFilters: [IsNotNull(distance), GreaterThan(distance,4000)" in plan and "In(origin, [JFK,LGA])" in plan
+
+
+def test_a_session_refuses_a_frame_whose_files_were_rewritten(spark: Any, tmp_path: Path) -> None:
+    table, frame = flights(spark, tmp_path)
+    dataset = Dataset(frame)
+    session = expost.Session(dataset, budget=expost.epsilon(3))
+    session.count(epsilon=1)
+    assert not dataset.has_changed()
+    pq.write_table(table.slice(5), tmp_path / "flights.parquet")
+
+    assert dataset.has_changed()
+    with pytest.raises(InvalidRequest, match="was changed"):
+        session.count(epsilon=1)
+    assert session.spent == expost.epsilon(1)
+
+
+def test_aggregates_per_unit_are_computed_where_the_rows_are(spark: Any, tmp_path: Path) -> None:
+    table, frame = flights(spark, tmp_path)
+
+    def measure(engine: Any) -> list[int]:
+        planes = (
+            Dataset(engine, unit="plane")
+            .where("distance > 9")
+            .per_unit(
+                total="sum(distance)",
+                delay="min(delay)",
+                flights="count()",
+                bounds={"total": (0, 9e4), "delay": (-60, 300)},
+            )
+        )
+        found = []
+        for name in ("total", "delay", "flights"):
+            column = planes.expression(name)
+            measured = Measured(column, planes.clamp(column, (-60, 90_000)))
+            tally = planes.tally(measured=(measured,), degree=2)
+            found += unseal(planes.measure_total(SquareForm(measured.clamp), tally, secret=bytes(16))).tolist()
+        return found
+
+    assert measure(Restless(frame)) == measure(ArrowEngine(table))
 
 
 class FailsOnce:

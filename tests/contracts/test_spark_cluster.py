@@ -1,4 +1,4 @@
-"""Spark with executors of their own: killed ones, speculation, and a session elsewhere. Each runs in a process of its own."""
+"""Spark with executors of their own: killed ones, a killed worker, speculation, and a session elsewhere, each in a new process."""
 
 import os
 import shutil
@@ -34,7 +34,37 @@ def compare(frame):
         assert contract.sealed_integers(contract.describe(SparkEngine(frame), unit)) == expected, unit
 """
 
-CLUSTER = """
+KILLS = """
+class Kills:
+    # Counts rows; the first task to come here kills a Java process that it depends on.
+    def __init__(self, marker, group):
+        self.marker, self.group = marker, group
+    def __call__(self, batch):
+        try:
+            os.close(os.open(self.marker, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return batch.num_rows
+        daemon = os.getppid()
+        executor = int(open(f"/proc/{daemon}/stat").read().rpartition(")")[2].split()[1])
+        if self.group:  # with the worker that started it
+            os.killpg(os.getpgid(executor), signal.SIGKILL)
+        os.kill(executor, signal.SIGKILL)
+        return batch.num_rows
+
+class Add:
+    def __call__(self, left, right):
+        return left + right
+
+def kill_and_compare(frame, group):
+    assert SparkEngine(frame).reduce(Kills(folder + "/killed", group), Add(), ["distance"]) == 6000
+    assert os.path.exists(folder + "/killed")
+    compare(frame)
+    print("same bits")
+"""
+
+CLUSTER = (
+    KILLS
+    + """
 for name, value in {
     "spark.speculation": "true", "spark.speculation.multiplier": "1.01", "spark.speculation.quantile": "0.1",
     "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"], "spark.executor.memory": "512m",
@@ -44,30 +74,52 @@ spark = builder.master("local-cluster[2,1,1024]").getOrCreate()
 frame = spark.read.parquet(folder + "/flights.parquet").repartition(6)
 compare(frame)
 
-class KillsOneExecutor:
-    # Counts rows; the first task to come here kills the Java process of its executor.
-    def __init__(self, marker):
-        self.marker = marker
-    def __call__(self, batch):
-        try:
-            os.close(os.open(self.marker, os.O_CREAT | os.O_EXCL))
-        except FileExistsError:
-            return batch.num_rows
-        daemon = os.getppid()
-        parent = int(open(f"/proc/{daemon}/stat").read().rpartition(")")[2].split()[1])
-        os.kill(parent, signal.SIGKILL)
-        return batch.num_rows
-
-class Add:
-    def __call__(self, left, right):
-        return left + right
-
-assert SparkEngine(frame).reduce(KillsOneExecutor(folder + "/killed"), Add(), ["distance"]) == 6000
-assert os.path.exists(folder + "/killed")
-compare(frame)
-print("same bits")
+kill_and_compare(frame, group=False)
 spark.stop()
 """
+)
+
+STANDALONE = (
+    KILLS
+    + """
+import socket, subprocess, time
+import pyspark
+
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    address = f"127.0.0.1:{free.getsockname()[1]}"
+place, _, port = address.partition(":")
+
+def start(name, *words):
+    command = [os.path.dirname(pyspark.__file__) + "/bin/spark-class", "org.apache.spark.deploy." + name, "--host", place]
+    return subprocess.Popen([*command, "--webui-port", "0", *words], stdout=2, start_new_session=True)
+
+started = [start("master.Master", "--port", port)]
+try:
+    for each in range(2):
+        words = "--cores", "1", "--memory", "1g", "--work-dir", f"{folder}/worker{each}", "spark://" + address
+        started.append(start("worker.Worker", *words))
+    for name, value in {
+        "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"], "spark.executor.memory": "512m", "spark.executor.cores": "1",
+        "spark.worker.timeout": "20",
+    }.items():
+        builder = builder.config(name, value)
+    spark = builder.master("spark://" + address).getOrCreate()
+    known = lambda: spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()
+    while known() < 3:  # the driver counts
+        time.sleep(0.2)
+    frame = spark.read.parquet(folder + "/flights.parquet").repartition(6)
+    compare(frame)
+    kill_and_compare(frame, group=True)
+    spark.stop()
+finally:
+    for each in started:
+        try:
+            os.killpg(each.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+"""
+)
 
 REMOTE = """
 spark = builder.remote("local[2]").getOrCreate()
@@ -78,12 +130,16 @@ os._exit(0)  # the server of this process is not waited for
 """
 
 
+LONG = [STANDALONE, REMOTE]
+
+
 @pytest.mark.timeout(1200)
-@pytest.mark.skipif(not os.environ.get("EXPOST_LONG"), reason="long profile: each starts several Java processes")
 @pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java, and there is none in PATH")
 @pytest.mark.skipif(util.find_spec("pyspark") is None, reason="the extra spark is not installed")
-@pytest.mark.parametrize("program", [CLUSTER, REMOTE], ids=["cluster", "connect"])
+@pytest.mark.parametrize("program", [CLUSTER, STANDALONE, REMOTE], ids=["local cluster", "two workers", "connect"])
 def test_executors_of_their_own_give_the_same_bits(program: str, tmp_path: Path) -> None:
+    if program in LONG and not os.environ.get("EXPOST_LONG"):
+        pytest.skip("long profile: several Java processes")
     if program is REMOTE and util.find_spec("grpc") is None:
         pytest.skip("Spark Connect needs grpcio, grpcio-status, googleapis-common-protos and zstandard")
     source = str(TESTS.parents[1] / "src")

@@ -41,6 +41,7 @@ __all__ = [
     "canonical_type",
     "canonical_value",
     "constant_kind",
+    "decode_batch",
     "decode_column",
     "drop_invalid_text",
     "float_cells",
@@ -139,10 +140,10 @@ def canonical_column(column: pa.Array) -> pa.Array:
     if pa.types.is_run_end_encoded(stored):
         return canonical_column(pc.run_end_decode(column))
     if pa.types.is_floating(stored):
-        numbers = np.asarray(column.to_numpy(zero_copy_only=False), np.float64) + 0.0  # -0.0 + 0.0 is 0.0
-        missing = np.isnan(numbers)
-        if missing.any():
-            numbers[missing] = np.nan  # one bit pattern for all missing numbers
+        stored_numbers = column.to_numpy(zero_copy_only=False)
+        numbers = np.add(stored_numbers, 0.0, dtype=np.float64)  # -0.0 + 0.0 is 0.0
+        if len(numbers) and np.isnan(numbers.min()):  # the smallest is NaN if any is
+            numbers[np.isnan(numbers)] = np.nan  # one bit pattern for all missing numbers
         return pa.array(numbers)
     kind = Kind.of(stored)
     if kind is Kind.TEXT:
@@ -183,12 +184,24 @@ def canonical_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def canonical_batch(batch: pa.RecordBatch, *, decode: bool = True) -> pa.RecordBatch:
-    """Convert every column of a batch to canonical form; without ``decode`` dictionaries are left for ``decode_column``."""
+    """Convert every column of a batch to canonical form.
+
+    Without ``decode``, dictionaries and narrow floats are left for ``decode_column``, which knows them by their types.
+    """
     columns = [
-        canonical_column(column) if decode or not pa.types.is_dictionary(column.type) else column
-        for column in batch.columns
+        column if not decode and _is_compact(column.type) else canonical_column(column) for column in batch.columns
     ]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names) if columns else batch
+
+
+def decode_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Convert the columns that ``canonical_batch`` left as they were stored."""
+    return pa.RecordBatch.from_arrays(list(map(decode_column, batch.columns)), names=batch.schema.names)
+
+
+def _is_compact(stored: pa.DataType) -> bool:
+    """Return whether a column takes less memory as it is stored, and ``decode_column`` sees that it is not canonical."""
+    return bool(pa.types.is_dictionary(stored) or pa.types.is_float32(stored) or pa.types.is_float16(stored))
 
 
 def canonical_table(table: pa.Table) -> pa.Table:

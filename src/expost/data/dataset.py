@@ -595,7 +595,7 @@ class Dataset(MeasuredTable):
             made,
             self.unit,
             key_type,
-            read=lambda: read.batches(used),
+            fold=lambda function, merge: read.reduce(function, merge, used),
             identity=self._engine.identity,
             version=self._engine.version,
         )

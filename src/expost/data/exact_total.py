@@ -21,6 +21,7 @@ from expost.data.distinct_values import CountedWords, DistinctKeys
 from expost.data.engines.engine import Engine
 from expost.data.evaluation import evaluate_filter
 from expost.data.expression import Expression
+from expost.data.pushed_filter import expand_columns
 from expost.data.tally import PowerSums, Tally, stored_columns
 from expost.data.unit_identity import unit_words
 from expost.data.unit_shard import MEMORY_LIMIT
@@ -61,7 +62,8 @@ def rows_per_cell(engine: Engine, tally: Tally, limits: Limits | None, *, memory
 def find_keys(engine: Engine, tally: Tally, expression: Expression) -> FoundKeys:
     """Return the distinct keys among the rows that count, in order. SECRET."""
     columns = stored_columns(set(expression.columns()), tally.derived) | set(tally.columns)
-    found = engine.reduce(_KeysOfBatch(tally, expression), DistinctKeys.merged, sorted(columns))
+    narrow = _narrow_engine(engine, tally)
+    found = narrow.reduce(_KeysOfBatch(tally, expression), DistinctKeys.merged, sorted(columns))
     return FoundKeys(expression, found.sorted(), tally.key)
 
 
@@ -83,12 +85,18 @@ def _reduce_atoms(
     memory_limit: int,
 ) -> T:
     """Merge the results of a function of the rows that count, contributions bounded with the tally's secret."""
+    engine = _narrow_engine(engine, tally)
     if limits is None:
         return engine.reduce(_OfRows(tally, function), merge, tally.columns)
     bounded = _OfBoundedRows(tally, limits, function)
     return engine.by_unit(
         tally.read_atoms, bounded, tally.columns, merge=merge, secret=tally.key, memory_limit=memory_limit
     )
+
+
+def _narrow_engine(engine: Engine, tally: Tally) -> Engine:
+    """Let the engine leave out rows that the filter drops."""
+    return engine if tally.where is None else engine.narrow(expand_columns(tally.where, tally.derived))
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from expost.core import Adjacency, InvalidRequest, Sealed, Sensitivity, Unit
 from expost.data.axis import Axis, Categories, FoundKeys, Periods
 from expost.data.bounding import Atoms, Limits
-from expost.data.canonical_cell import Kind, canonical_batch
+from expost.data.canonical_cell import Kind, decode_batch
 from expost.data.clamp import Clamp
 from expost.data.engines.engine import CanonicalEngine, Engine, batch_rows_for
 from expost.data.evaluation import evaluate, evaluate_filter
 from expost.data.exact_total import exact_sums, find_keys, rows_per_cell, single_steps
 from expost.data.expression import ColumnName, Expression, Literal, Operation, col
 from expost.data.public_fact import PublicFacts, TimeRange
+from expost.data.pushed_filter import expand_columns
 from expost.data.sealed_form import CountForm, Form, sealed_integers, unit_length, unit_sensitivity
 from expost.data.sql_expression import parse_sql
 from expost.data.table_schema import Schema, check_categories, check_filter, kind_of, read_time_constants
@@ -310,10 +311,10 @@ class MeasuredTable:
     def reduce(self, function: Callable[[pa.RecordBatch], T], merge: Callable[[T, T], T], columns: Sequence[str]) -> T:
         """Merge the results of a pure function of batches of the rows that pass the filter, where the rows are. SECRET.
 
-        The functions are those of ``Engine.reduce``, but texts are never dictionary encoded.
+        The functions are those of ``Engine.reduce``, but every column is canonical.
         """
         view, stored = self._view(columns)
-        return self._engine.reduce(_OfView(view, function), merge, stored)
+        return self._narrow_engine().reduce(_OfView(view, function), merge, stored)
 
     def reduce_units(
         self,
@@ -324,14 +325,21 @@ class MeasuredTable:
     ) -> T:
         """Merge the results of a function of parts with all rows of their units, as ``Engine.by_unit`` does. SECRET."""
         view, stored = self._view(columns)
-        made: T = self._engine.by_unit(_OfView(view, key), function, stored, memory_limit=self._memory_limit, **terms)
+        engine, key = self._narrow_engine(), _OfView(view, key)
+        made: T = engine.by_unit(key, function, stored, memory_limit=self._memory_limit, **terms)
         return made
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Read the rows that pass the filter. SECRET: the caller must seal what it computes from them."""
         view, stored = self._view(columns)
-        batches = self._engine.batches(stored, rows_per_batch=batch_rows_for(len(stored)))
+        batches = self._narrow_engine().batches(stored, rows_per_batch=batch_rows_for(len(stored)))
         return batches if view.is_plain else map(view.compute_batch, batches)
+
+    def _narrow_engine(self) -> Engine:
+        """Let the engine leave out rows that the filter of this view drops."""
+        return (
+            self._engine if self._filter is None else self._engine.narrow(expand_columns(self._filter, self._derived))
+        )
 
     def _view(self, columns: Sequence[str]) -> tuple[_View, Sequence[str]]:
         """Return how the columns of this view are computed, and the stored columns from which."""
@@ -376,5 +384,5 @@ class _OfView(Generic[T]):
     function: Callable[[pa.RecordBatch], T]
 
     def __call__(self, batch: pa.RecordBatch) -> T:
-        batch = canonical_batch(batch)  # texts may be dictionary encoded
+        batch = decode_batch(batch) if batch.num_columns else batch
         return self.function(batch if self.view.is_plain else self.view.compute_batch(batch))

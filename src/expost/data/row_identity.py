@@ -27,6 +27,8 @@ _NAME = 16  # bytes
 _BLOCK = 1 << 16  # values hashed at a time, so that their wide copies stay in the cache
 _HALF = np.uint64(32)
 _LOW = np.uint64((1 << 32) - 1)
+_SHIFTS, _PIECE = (0, 22, 44), np.uint64((1 << 22) - 1)  # pieces of a word
+_EXACT_COLUMNS = 1 << 11
 
 
 @dataclass(frozen=True, repr=False)
@@ -52,9 +54,11 @@ class Mark:
         words = np.zeros((len(tables[0]), 2), np.uint64)
         place = 0
         for table in tables:
-            whole = (table if table.ndim == 2 else table[:, None]).astype(np.int64).view(np.uint64)
-            words += whole @ keys[place : place + whole.shape[1]]
-            place += whole.shape[1]
+            wide = table if table.ndim == 2 else table[:, None]
+            for start in range(0, wide.shape[1], _EXACT_COLUMNS):
+                some = wide[:, start : start + _EXACT_COLUMNS]
+                words += _multiply_words(some, keys[place + start : place + start + some.shape[1]])
+            place += wide.shape[1]
         low, high = (mix_words(words[:, lane], lane) for lane in (0, 1))
         total = sum(
             int((half >> shift & _LOW).sum()) << int(shift + place)
@@ -77,6 +81,15 @@ class Mark:
 
     def __repr__(self) -> str:
         return "<mark of private rows>"
+
+
+def _multiply_words(table: NDArray[np.float64], keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the product of whole numbers of at most 2^20 and secret words, modulo 2^64, through exact products of floats."""
+    pieces = [(keys >> np.uint64(shift) & _PIECE).astype(np.float64) for shift in _SHIFTS]
+    # Below 2^53: 2^20 times 2^22 in each product, of which 2^11 are added.
+    found = (np.concatenate(pieces, axis=1).T @ table.T).astype(np.int64).view(np.uint64).reshape(len(pieces), 2, -1)
+    words = sum((part << np.uint64(shift) for part, shift in zip(found, _SHIFTS, strict=True)), np.zeros(1, np.uint64))
+    return np.asarray(words.T, np.uint64)
 
 
 class RowIdentity:

@@ -295,8 +295,10 @@ def feature_columns(dataset: Dataset, target: Any, chosen: tuple[str, ...] | Non
 
 def read_batch(batch: pa.RecordBatch, names: tuple[str, ...], target: str, classes: Any) -> tuple[Any, Any]:
     """Return the features and the targets of a batch."""
-    table = np.column_stack([float_cells(batch.column(name)) for name in names])
-    return table, _read_targets(batch.column(target), classes)
+    table = np.empty((len(names), batch.num_rows))  # columns are copied, not scattered
+    for line, name in zip(table, names, strict=True):
+        line[:] = float_cells(batch.column(name))
+    return table.T, _read_targets(batch.column(target), classes)
 
 
 def cut_spans(rows: int, width: int) -> Iterable[tuple[int, int]]:

@@ -22,7 +22,7 @@ from expost.data.source_identity import SourceIdentity
 from expost.data.source_version import Version
 from expost.data.sql_expression import parse_sql
 
-__all__ = ["UnitAggregate", "UnitColumn", "UnitEngine"]
+__all__ = ["UnitAggregate", "UnitColumn", "UnitEngine", "UnitParts"]
 
 Integers = NDArray[np.int64]
 
@@ -31,6 +31,7 @@ _CALL = re.compile(r"\s*(count|sum|mean|min|max)\s*\((.*)\)\s*", re.DOTALL)
 _FINE, _COARSE = 32, 40
 _REACH = 12  # values count up to 2^12 times the larger bound, so that steps stay below 2^53 and floats hold them
 _LANE = 26  # bits of the lower part of a value: sums of both parts fit into 64 bits for 2^35 rows of a unit
+_FEW = 1 << 16  # rows of parts that are kept as they come
 _WINDOW = "window of the unit"
 _THURSDAY = 3  # days from Monday to the day on which 1970 began
 
@@ -167,7 +168,7 @@ class UnitColumn:
 class UnitEngine(Engine):
     """Reads a table with one row per unit, computed from the rows of another table.
 
-    The rows are read once and the aggregates kept: about 16 bytes per unit and column. A unit's row is a function of the
+    The rows are read once, aggregated where they lie, and the aggregates kept: about 16 bytes per unit and column. A unit's row is a function of the
     multiset of its own rows (docs/proofs/contribution-bounding.md): sums are sums of integers, and nothing depends on the
     order of rows, the batches or other units.
     """
@@ -178,7 +179,7 @@ class UnitEngine(Engine):
         unit: Unit,
         key_type: pa.DataType,
         *,
-        read: Callable[[], Iterator[pa.RecordBatch]],
+        fold: Callable[[Callable[[pa.RecordBatch], UnitParts], Callable[[UnitParts, UnitParts], UnitParts]], UnitParts],
         identity: Callable[[], SourceIdentity],
         version: Callable[[], Version],
     ) -> None:
@@ -187,7 +188,7 @@ class UnitEngine(Engine):
         keys = [pa.field(unit.column, key_type)]
         keys += [] if unit.time_column is None else [pa.field(unit.time_column, pa.timestamp("us"))]
         self._schema = pa.schema([*keys, *(pa.field(each.name, each.type) for each in columns)])
-        self._read, self._identity, self._version = read, identity, version
+        self._fold, self._identity, self._version = fold, identity, version
         self._table: pa.Table | None = None
         self._turn = threading.Lock()
 
@@ -210,10 +211,7 @@ class UnitEngine(Engine):
 
     def _aggregate(self) -> pa.Table:
         """Combine the rows of each unit, first within batches and then over them."""
-        parts = [self._combine(self._read_parts(batch)) for batch in self._read()]
-        if not parts:
-            return self._schema.empty_table()
-        table = self._combine(pa.concat_tables(parts))
+        table = self._fold(_ReadParts(self._columns, self._unit), UnitParts.merged).combined()
         keys = [table.column(0)]
         if self._unit.time_column is not None:
             keys.append(self._window_starts(table.column(_WINDOW)))
@@ -224,40 +222,6 @@ class UnitEngine(Engine):
             found.append(each.finish(own))
         return pa.Table.from_arrays([*keys, *found], schema=self._schema)
 
-    def _read_parts(self, batch: pa.RecordBatch) -> pa.Table:
-        """Return the keys and parts of the rows that have a unit."""
-        key = batch.column(0)
-        keys, known = {"unit": key}, ~missing_cells(key)
-        if self._unit.time_column is not None:
-            times = batch.column(1).cast(pa.timestamp("us"), safe=False)
-            known &= np.asarray(times.is_valid())
-            keys[_WINDOW] = pa.array(self._windows(times))
-        place, parts = len(keys), dict(keys)
-        for number, each in enumerate(self._columns):
-            numbers = np.zeros(batch.num_rows)
-            if each.has_column:
-                numbers, place = float_cells(batch.column(place)), place + 1
-            for name, values in each.read_parts(numbers).items():
-                parts[f"{number} {name}"] = pa.array(values, from_pandas=True)  # NaN is missing, and no smallest number
-        return pa.table(parts).filter(pa.array(known))
-
-    def _combine(self, table: pa.Table) -> pa.Table:
-        """Combine the parts of each unit: sums, smallest and largest ones."""
-        keys = [name for name in table.column_names if name in ("unit", _WINDOW)]
-        others = [name for name in table.column_names if name not in keys]
-        found = table.group_by(keys, use_threads=False).aggregate([(name, _combining(name)) for name in others])
-        return found.select([*keys, *(f"{name}_{_combining(name)}" for name in others)]).rename_columns(
-            [*keys, *others]
-        )
-
-    def _windows(self, times: pa.Array) -> Integers:
-        """Return the number of each time's window, as ``unit_words`` counts them."""
-        moments = times.to_numpy(zero_copy_only=False)
-        if self._unit.window is Window.WEEK:
-            return np.asarray((moments.astype("datetime64[D]").astype(np.int64) + _THURSDAY) // 7)
-        gap = "D" if self._unit.window is Window.DAY else "M"
-        return np.asarray(moments.astype(f"datetime64[{gap}]").astype(np.int64))
-
     def _window_starts(self, windows: pa.ChunkedArray) -> pa.Array:
         """Return the first moment of each window."""
         numbers = np.asarray(windows.to_numpy(), np.int64)
@@ -266,6 +230,69 @@ class UnitEngine(Engine):
         else:
             days = numbers.astype("datetime64[D]" if self._unit.window is Window.DAY else "datetime64[M]")
         return pa.array(days.astype("datetime64[us]"))
+
+
+class UnitParts:
+    """Parts of the aggregates of some units, in tables in which a unit may occur again. SECRET."""
+
+    def __init__(self, tables: list[pa.Table]) -> None:
+        self._tables = tables
+
+    def merged(self, other: UnitParts) -> UnitParts:
+        """Return the parts of both, combined where that halves them or they are few."""
+        both = UnitParts([*self._tables, *other._tables])
+        sizes = [len(table) for table in both._tables]
+        return both if sum(sizes) <= max(2 * max(sizes), _FEW) else UnitParts([both.combined()])
+
+    def combined(self) -> pa.Table:
+        """Return one table in which each unit occurs once."""
+        return self._tables[0] if len(self._tables) == 1 else _combine(pa.concat_tables(self._tables))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_tables": [self.combined()]}
+
+    def __repr__(self) -> str:
+        return "<aggregates of private rows>"
+
+
+@dataclass(frozen=True)
+class _ReadParts:
+    """Reduces the rows of a batch that have a unit to parts of their aggregates."""
+
+    columns: tuple[UnitColumn, ...]
+    unit: Unit
+
+    def __call__(self, batch: pa.RecordBatch) -> UnitParts:
+        key = batch.column(0)
+        keys, known = {"unit": key}, ~missing_cells(key)
+        if self.unit.time_column is not None:
+            times = batch.column(1).cast(pa.timestamp("us"), safe=False)
+            known &= np.asarray(times.is_valid())
+            keys[_WINDOW] = pa.array(self._number_windows(times))
+        place, parts = len(keys), dict(keys)
+        for number, each in enumerate(self.columns):
+            numbers = np.zeros(batch.num_rows)
+            if each.has_column:
+                numbers, place = float_cells(batch.column(place)), place + 1
+            for name, values in each.read_parts(numbers).items():
+                parts[f"{number} {name}"] = pa.array(values, from_pandas=True)  # NaN is missing, and no smallest number
+        return UnitParts([_combine(pa.table(parts).filter(pa.array(known)))])
+
+    def _number_windows(self, times: pa.Array) -> Integers:
+        """Return the number of each time's window, as ``unit_words`` counts them."""
+        moments = times.to_numpy(zero_copy_only=False)
+        if self.unit.window is Window.WEEK:
+            return np.asarray((moments.astype("datetime64[D]").astype(np.int64) + _THURSDAY) // 7)
+        gap = "D" if self.unit.window is Window.DAY else "M"
+        return np.asarray(moments.astype(f"datetime64[{gap}]").astype(np.int64))
+
+
+def _combine(table: pa.Table) -> pa.Table:
+    """Combine the parts of each unit: sums, smallest and largest ones."""
+    keys = [name for name in table.column_names if name in ("unit", _WINDOW)]
+    others = [name for name in table.column_names if name not in keys]
+    found = table.group_by(keys, use_threads=False).aggregate([(name, _combining(name)) for name in others])
+    return found.select([*keys, *(f"{name}_{_combining(name)}" for name in others)]).rename_columns([*keys, *others])
 
 
 def _combining(part: str) -> str:

@@ -25,7 +25,11 @@ GRID_BITS = 20
 
 T = TypeVar("T")
 
-_CACHED_VALUES = 1 << 24  # gridded rows up to this size are kept between passes: 128 MB
+_CACHED_VALUES = (
+    1 << 26
+)  # gridded rows up to this size are kept between passes: 256 MB, as 32-bit floats hold them exactly
+_FEW_COLUMNS = 256  # beyond, rows are added one by one
+_HUGE = 1e150
 
 Floats = NDArray[np.float64]
 Chunk = tuple[Floats, Floats]
@@ -91,27 +95,48 @@ class UnitBall:
 
     def scale_rows(self, raw: Any) -> Floats:
         """Return the rows in the unit ball. Missing values count as zero (or as the column's lower bound)."""
-        rows = np.array(raw.toarray() if hasattr(raw, "toarray") else raw, dtype=np.float64, copy=True, order="C")
-        if self.lows is not None:
-            with np.errstate(over="ignore"):  # a warning would reveal a huge value, which is clipped next
-                rows -= np.array(self.lows)
-                rows /= np.array(self.highs) - np.array(self.lows)
-            np.clip(rows, 0, 1, out=rows)
-        # One huge value must not turn its whole row into NaN: cap it, the norm is clipped anyway.
-        np.nan_to_num(rows, copy=False, nan=0.0, posinf=1e150, neginf=-1e150)
-        np.clip(rows, -1e150, 1e150, out=rows)
-        length = np.abs(rows).sum(axis=1) if self.norm is Norm.L1 else np.linalg.norm(rows, axis=1)
-        rows *= (self.shrinkage / np.maximum(length, self.bound))[:, None]
-        if self.intercept:
-            rows = np.column_stack([rows, np.full(len(rows), self.shrinkage)])
-        return rows
+        dense = raw.toarray() if hasattr(raw, "toarray") else np.asarray(raw)
+        # One line per column: columns are added in the same order for every layout and number of rows.
+        table = np.empty((self.dimension, len(dense)))
+        rows, lines = table[: self.width], (self.width, 1)
+        rows[...] = dense.T
+        with np.errstate(over="ignore"):  # a warning would reveal a huge value, which is clipped next
+            if self.lows is not None and self.highs is not None:
+                lows, spans = np.array(self.lows), np.array(self.highs) - np.array(self.lows)
+                if lows.any():
+                    rows -= lows.reshape(lines)
+                if (spans != 1).any():
+                    rows /= spans.reshape(lines)
+                np.clip(rows, 0, 1, out=rows)
+            length = self._row_lengths(rows)
+            if not (length <= _HUGE).all():
+                # One huge value must not turn its whole row into NaN: cap it, the norm is clipped anyway.
+                np.nan_to_num(rows, copy=False, nan=0.0, posinf=_HUGE, neginf=-_HUGE)
+                np.clip(rows, -_HUGE, _HUGE, out=rows)
+                length = self._row_lengths(rows)
+        rows *= self.shrinkage / np.maximum(length, self.bound)
+        table[self.width :] = self.shrinkage
+        return table.T
+
+    def _row_lengths(self, rows: Floats) -> Floats:
+        """Return the norm of each row, given one line per column. The rows that come together change no bit of it."""
+        if self.width > _FEW_COLUMNS:
+            beside = np.ascontiguousarray(rows.T)
+            sums: Floats = (np.abs(beside) if self.norm is Norm.L1 else beside**2).sum(axis=1)
+            return sums if self.norm is Norm.L1 else np.sqrt(sums)
+        total = np.zeros(rows.shape[1])
+        for line in rows:
+            total += np.abs(line) if self.norm is Norm.L1 else line * line
+        return total if self.norm is Norm.L1 else np.sqrt(total)
 
     def grid_rows(self, raw: Any) -> Floats:
         """Return the rows in the unit ball as integers of 2^-GRID_BITS, as fits and predictions both read them.
 
         They are truncated toward zero: a sum of truncated magnitudes never exceeds the bound (docs/proofs/moments.md).
         """
-        return np.trunc(self.scale_rows(raw) * 2.0**GRID_BITS)
+        rows = self.scale_rows(raw)
+        rows *= 2.0**GRID_BITS
+        return np.trunc(rows, out=rows)
 
     def unscale_coefficients(self, unit_coefficients: Floats, target_scale: float = 1.0) -> tuple[Floats, float]:
         """Convert coefficients for rows in the unit ball to coefficients and intercept for raw rows."""
@@ -136,7 +161,7 @@ class UnitRows:
     ) -> None:
         self.rows, self.ball = source.rows, ball
         self._source, self._grid_target, self._secret = source, grid_target, secret
-        self._cache: list[WeightedChunk] | None = None
+        self._cache: list[tuple[Any, Floats, Floats | None]] | None = None
         # The keys draw no noise. They only keep an author of rows from choosing rows with a given checksum.
         words = np.frombuffer(os.urandom(16 * (ball.dimension + 1)), np.uint64).reshape(-1, 2)
         self._keys = None if source.fixed else words
@@ -152,15 +177,16 @@ class UnitRows:
     def weighted_chunks(self) -> Iterator[WeightedChunk]:
         """Yield all rows as ``chunks`` does, with the weights of persons' rows; None where a row is a person."""
         if self._cache is not None:
-            yield from self._cache
+            for features, target, weights in self._cache:
+                yield features.astype(np.float64), target, weights
             return
         keep = self._is_kept
-        kept: list[WeightedChunk] = []
+        kept: list[tuple[Any, Floats, Floats | None]] = []
         mark = Mark()
         for features, target, weights in self._read_source():
             chunk = self.ball.grid_rows(features), self._grid_target(target), weights
             if keep:
-                kept.append(chunk)
+                kept.append((chunk[0].astype(np.float32), *chunk[1:]))
             elif self._keys is not None:
                 mark = mark.with_grid_rows(chunk[:2], self._keys)
             yield chunk

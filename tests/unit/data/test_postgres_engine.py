@@ -1,6 +1,8 @@
 """A real PostgreSQL server: no row makes a query fail, and all passes see one moment."""
 
+import dataclasses
 import math
+import operator
 import sys
 import uuid
 from importlib import util
@@ -10,8 +12,10 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from expost.core import InvalidRequest, unseal
+from expost.core import InvalidRequest, Unit, unseal
 from expost.data import Dataset
+from expost.data.sealed_form import SquareForm
+from expost.data.tally import Measured
 
 
 def postgres_server():
@@ -149,3 +153,110 @@ def test_a_table_reads_its_partitions_and_a_view_what_its_views_read(server, run
 
     assert places(table) == ["", "_one"] and places(f"{table}_one") == ["_one"]
     assert places(f"{table}_w") == ["_w", "", "_one", "_v"]
+
+
+@pytest.fixture
+def queries(server, monkeypatch):
+    from expost.data.engines.postgres_engine import PostgresEngine  # needs the driver
+
+    seen, plain = [], PostgresEngine._stream
+
+    def stream(self, query, rows_per_batch):
+        seen.append(query)
+        return plain(self, query, rows_per_batch)
+
+    monkeypatch.setattr(PostgresEngine, "_stream", stream)
+    return seen
+
+
+FILTERED = """
+    i integer, big bigint, f float8, small real, n numeric, t text, d date, w timestamp, z timestamptz, b boolean
+"""
+CONDITIONS = [
+    "i >= 3 and f / 2 < 40",
+    "i > 2.5",
+    "not (i < 3 or f > 60)",
+    "not (i = 3 and b)",
+    "i in (1, 5, NULL) or t = 'it''s'",
+    "t <> 'a' and f <= 10.1",
+    "t in ('a', 'B') and not b",
+    "b or f = 0",
+    "i is not null and f is not null",
+    "not (f < 50)",
+    "big = 9007199254740994",
+    "small > 0.1 and i > 1",
+    "n >= 0.1",
+    "n < 1000 and i <> 4",
+    "d >= '2013-01-02' and w < '2013-02-01'",
+    "z between '2013-01-01 12:00:00' and '2013-01-03'",
+    "f = 10.1 or f > 1e300",
+    "t = 'é'",
+    "40 <= i",
+    "i = 1 and i = 2",
+]
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_a_filter_that_the_server_applies_keeps_the_same_rows(server, run, condition) -> None:
+    table = fresh()
+    run(f"CREATE TABLE {table} ({FILTERED})")
+    run(
+        f"""INSERT INTO {table} SELECT i % 7, 9007199254740990 + i % 9, (i % 100) * 1.01, i / 10.0, (i % 50) / 10.0,
+        (ARRAY['a', 'B', 'A', 'it''s', 'é', ''])[i % 6 + 1], DATE '2013-01-01' + i % 60,
+        TIMESTAMP '2013-01-01' + i % 90 * INTERVAL '1 day', TIMESTAMPTZ '2013-01-01 00:00+02' + i * INTERVAL '1 hour',
+        i % 3 = 0 FROM generate_series(1, 400) AS i"""
+    )
+    run(
+        f"""INSERT INTO {table} VALUES (NULL, NULL, 'NaN', 'NaN', 'NaN', NULL, 'infinity', 'infinity', 'infinity', NULL),
+        (3, 3, 'Infinity', '-Infinity', 1e400, 'a', '-infinity', '-infinity', '-infinity', true),
+        (-1, -1, '-0', '-0', 1e-400, 'a', '0044-03-15 BC', '0044-03-15 BC', '0044-03-15 BC', false)"""
+    )
+    far = Dataset(f"{server}?table={table}")
+    near = Dataset(pa.Table.from_batches(far.batches(list(far.schema))))
+    expected = unseal(near.where(condition).measure_rows())[0]
+
+    assert unseal(far.where(condition).measure_rows())[0] == expected
+    assert sum(batch.num_rows for batch in far.where(condition).batches(["i"])) == expected
+
+
+def test_a_filter_is_applied_on_the_server_and_a_text_is_quoted(server, run, queries) -> None:
+    table = fresh()
+    run(f"CREATE TABLE {table} AS SELECT i, 'it''s ' || i % 5 AS t FROM generate_series(1, 5000) AS i")
+    dataset = Dataset(f"{server}?table={table}").derive(twice="2 * i", bounds=(0, 10_000))
+    queries.clear()
+
+    rows = unseal(dataset.where("i > 4000 and twice < 9000 and t = 'it''s 0'").measure_rows())[0]
+
+    assert rows == 99
+    (query,) = queries
+    assert """WHERE ("i" > 4000 AND "t" = 'it''s 0')""" in query
+
+
+def test_the_server_counts_equal_rows(server, run, queries) -> None:
+    table = fresh()
+    run(
+        f"CREATE TABLE {table} AS SELECT (i * i) % 37 AS u, i % 5 AS g, (i % 11)::int AS x,"
+        f" (ARRAY['Oslo', 'oslo', NULL])[i % 3 + 1] AS city FROM generate_series(1, 20000) AS i"
+    )
+    run(f"ANALYZE {table}")
+    facts = {"bounds": {"x": (0, 10)}, "categories": {"g": list(range(5)), "city": ["Oslo", "oslo"]}}
+    facts |= {"unit": "u", "max_rows_per_unit": 9, "max_groups_per_unit": 2}
+    far = Dataset(f"{server}?table={table}", **facts)
+    near = Dataset(pa.Table.from_batches(far.batches(list(far.schema))), **facts)
+    queries.clear()
+
+    def totals(dataset):
+        x = dataset.expression("x")
+        measured = (Measured(x, dataset.clamp(x)),)
+        for by in ("g", "city"):
+            tally = dataset.tally(measured=measured, axes=(dataset.axis(by),), degree=2)
+            yield unseal(dataset.measure_total(SquareForm(measured[0].clamp), tally, secret=b"frozen")).tolist()
+            free = dataset._engine.reduce(tally_function(tally), operator.add, tally.columns)
+            yield free.first.tolist()
+
+    assert list(totals(far)) == list(totals(near))
+    assert len(queries) == 4 and all("GROUP BY" in query for query in queries)
+
+
+def tally_function(tally):
+    return lambda batch: tally.sum_atoms(dataclasses.replace(tally, unit=Unit()).read_atoms(batch))

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from expost.data.bounding import Atoms
 from expost.data.canonical_cell import canonical_batch, canonical_schema
+from expost.data.expression import Expression
 from expost.data.source_identity import SourceIdentity
 from expost.data.source_version import Version
 from expost.data.unit_shard import MEMORY_LIMIT, Shards, show_progress
@@ -73,8 +74,8 @@ class Engine(Protocol):
         """Return the merged results of ``function`` of all batches; of one batch without rows if there are none.
 
         Both functions are pure and may be pickled and run anywhere, several times. ``merge`` is associative and
-        commutative in every bit, and the result must not depend on where batches end. Texts may be dictionary encoded,
-        whatever the schema says: functions decode them.
+        commutative in every bit, and the result must not depend on where batches end. Texts may be dictionary encoded and
+        floats narrow, whatever the schema says: functions decode them.
         """
         with show_progress() as tick:
             return fold_results(
@@ -104,6 +105,13 @@ class Engine(Protocol):
                     tick()
             results = run_parallel(function, shards, threads=shards.threads)
             return fold_results(merge, results, otherwise=lambda: function(key(self._empty_batch(columns))))
+
+    def narrow(self, condition: Expression) -> Engine:
+        """Return an engine of the same rows, or without some of those for which a filter of stored columns does not hold.
+
+        The caller filters what is left, so an engine pushes down what it can, and none of it by default.
+        """
+        return self
 
     def scan(self, function: Callable[[pa.RecordBatch], T], columns: Sequence[str]) -> Iterator[T]:
         """Yield ``function`` of every batch, each batch once, in any order, in threads of this process.
@@ -189,6 +197,10 @@ class CanonicalEngine(Engine):
         canonical = _Chained(_make_canonical, key)
         return self._engine.by_unit(canonical, function, columns, merge=merge, secret=secret, memory_limit=memory_limit)
 
+    def narrow(self, condition: Expression) -> Engine:
+        found = self._engine.narrow(condition) if hasattr(self._engine, "narrow") else self._engine
+        return self if found is self._engine else CanonicalEngine(found)
+
     def scan(self, function: Callable[[pa.RecordBatch], T], columns: Sequence[str]) -> Iterator[T]:
         return self._engine.scan(_Chained(_make_canonical, function), columns)
 
@@ -213,7 +225,7 @@ class CanonicalEngine(Engine):
 
 
 def _make_canonical(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Make cells canonical. Functions decode texts themselves, and those that group by texts profit from dictionaries."""
+    """Make cells canonical. Functions decode dictionaries and narrow floats themselves, where that is not needed at all."""
     return canonical_batch(batch, decode=False)
 
 

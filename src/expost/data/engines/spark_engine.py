@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import datetime
+import functools
+import hashlib
 import importlib
 import logging
+import operator
 import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
 from expost.data.bounding import Atoms
+from expost.data.canonical_cell import Kind
 from expost.data.engines.engine import ROWS_PER_BATCH, Engine, batch_rows_for
 from expost.data.engines.spark_task import FoldRows, FoldUnits, MergeResults, Result, SplitUnits, copy_batches
+from expost.data.expression import Expression
+from expost.data.pushed_filter import push_filter
 from expost.data.source_identity import SourceIdentity, identify_addresses
+from expost.data.source_version import Version, file_version
 from expost.data.unit_shard import MEMORY_LIMIT
 
 __all__ = ["SparkEngine"]
@@ -27,6 +37,10 @@ T = TypeVar("T")
 _ROW = "part int, tasks int, homes binary, result binary"
 _FEW_TASKS = 32  # results that one task merges
 _FAN_IN = 16  # results that one task merges if there are more
+_MOST_STATUSES = 64  # files whose size and time of change are read
+_SIGNS = {
+    "=": operator.eq, "<>": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
 
 
 class SparkEngine(Engine):
@@ -86,12 +100,47 @@ class SparkEngine(Engine):
             found = self._merge(folded, MergeResults(program.address))
         return function(key(self._empty_batch(columns))) if found is None else found.read()
 
+    def narrow(self, condition: Expression) -> Engine:
+        kinds = {each.name: kind for each in self._schema if (kind := _filtered_kind(each.type)) is not None}
+        with _silence_logs(self._frame):
+            found = push_filter(condition, kinds, _ColumnWriter(self._frame))
+            if found is None:
+                return self
+            narrow = copy.copy(self)
+            narrow._frame = self._frame.filter(found)
+        return narrow
+
     def identity(self) -> SourceIdentity:
+        return identify_addresses(self._schema, self._list_files())
+
+    def version(self) -> Version:
+        """Return the version of the files that the frame reads; that of other tables is unknown.
+
+        Files here are compared as by engines of this process; of others elsewhere their sizes and times of change.
+        """
+        files = self._list_files()
+        near = [unquote(urlsplit(each).path) for each in files if urlsplit(each).scheme in ("", "file")]
+        if not files or (len(near) < len(files) and _find_context(self._frame.sparkSession) is None):
+            return (None,)
+        facts = "" if len(near) == len(files) else repr((files, self._read_statuses(files)))
+        return (*file_version(near), hashlib.sha256(facts.encode()).hexdigest())
+
+    def _list_files(self) -> list[str]:
+        """Return the addresses of the files in the frame's plan. No row is read."""
         try:
-            files = [str(address) for address in self._frame.inputFiles()]  # from the plan; no row is read
+            return [str(address) for address in self._frame.inputFiles()]
         except Exception:  # a remote session may not know them
-            files = []
-        return identify_addresses(self._schema, files)
+            return []
+
+    def _read_statuses(self, files: Sequence[str]) -> list[tuple[int, int]]:
+        """Return size and time of change of some files, as the file systems of Spark know them."""
+        session = self._frame.sparkSession
+        settings, found = session._jsparkSession.sessionState().newHadoopConf(), []
+        for address in files[:: 1 + len(files) // _MOST_STATUSES]:
+            path = session._jvm.org.apache.hadoop.fs.Path(address)
+            status = path.getFileSystem(settings).getFileStatus(path)
+            found.append((int(status.getLen()), int(status.getModificationTime())))
+        return found
 
     def _select(self, columns: Sequence[str]) -> Any:
         """Return the frame's columns. One without columns has batches without rows, so at least one is read."""
@@ -109,6 +158,42 @@ class SparkEngine(Engine):
             return None
         self._tasks = int(rows[0]["tasks"])
         return Result.of(rows[0].asDict())
+
+
+class _ColumnWriter:
+    """Writes a filter as a column of a frame, so that no text has to be quoted."""
+
+    def __init__(self, frame: Any) -> None:
+        self._frame = frame
+
+    def _name(self, column: str) -> Any:
+        return self._frame["`" + column.replace("`", "``") + "`"]
+
+    def compare(self, column: str, sign: str, value: Any) -> Any:
+        return _SIGNS[sign](self._name(column), _as_spark(value))
+
+    def contain(self, column: str, values: tuple[Any, ...]) -> Any:
+        return self._name(column).isin(list(map(_as_spark, values)))
+
+    def be_present(self, column: str) -> Any:
+        return self._name(column).isNotNull()
+
+    def combine(self, sign: str, parts: list[Any]) -> Any:
+        return functools.reduce(operator.and_ if sign == "AND" else operator.or_, parts)
+
+
+def _as_spark(value: Any) -> Any:
+    """Return a constant as Spark takes it: a time without a zone would mean the zone of the session."""
+    return value.replace(tzinfo=datetime.UTC) if isinstance(value, datetime.datetime) else value
+
+
+def _filtered_kind(stored: pa.DataType) -> Kind | None:
+    """Return the kind of a column that Spark compares as this package does, None for another."""
+    if pa.types.is_timestamp(stored):
+        return Kind.TIME if stored.tz is not None else None
+    exact = pa.types.is_integer(stored) or pa.types.is_float64(stored) or pa.types.is_boolean(stored)
+    kind = Kind.of(stored)
+    return kind if exact or kind is Kind.TEXT else None
 
 
 class _Program:
