@@ -135,3 +135,10 @@ def test_networks_are_in_the_reference_although_torch_is_missing() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH, str(DOCS)], capture_output=True, text=True, timeout=200)
 
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_the_page_of_the_audit_shows_what_was_measured() -> None:
+    rows = json.loads((DOCS / "audit.json").read_text(encoding="utf-8"))
+
+    assert page_maker("audit_page").render(rows) in (DOCS / "audit.md").read_text(encoding="utf-8")
+    assert "VIOLATED" not in {row["verdict"] for row in rows}

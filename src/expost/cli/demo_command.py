@@ -143,7 +143,7 @@ def _train(session: Session, people: Dataset, target: str) -> dict[str, list[tup
         people, lambda trial, level: _is_accurate(trial, level, target, attempts), first=0.0125, delta=1e-6
     )
     old = _fit_as_in_2017(model, target)
-    out.print("  The same by other ways, on the same rows:")
+    out.print("  The same by other ways, on the same rows. A library that takes epsilon is used by doubling it:")
     out.print(f"  {'doubling epsilon':<32}epsilon {doubled:.4g}, accuracy {attempts[-1][1]:.3f}")
     out.print(f"  {'the method of 2017':<32}epsilon {old[0]:.4g}, accuracy {old[1]:.3f}")
     paid = [sum(level for level, _ in attempts[: place + 1]) for place in range(len(attempts))]

@@ -98,9 +98,13 @@ def audit(
         emit([asdict(row) | {"verdict": row.verdict.value} for row in rows])
     else:
         columns = ("mechanism", "claim", "bound found", "pairs", "samples", "smallest fault it catches", "verdict")
-        print_table("audit", columns, (row.text for row in rows))
+        # The bound names the claim too, so a narrow terminal shows what matters without breaking words.
+        shown = range(len(columns)) if out.width >= 140 else (0, 2, 5, 6)
+        print_table("audit", tuple(columns[k] for k in shown), (tuple(row.text[k] for k in shown) for row in rows))
         weak = [row for row in rows if row.verdict in (AuditVerdict.WEAK, AuditVerdict.SILENT)]
-        counts = f"{len(rows)} mechanisms attacked, {len(broken)} violations found, {len(weak)} attacks weak or silent"
+        counts = (
+            f"mechanisms attacked: {len(rows)}; violations found: {len(broken)}; weak or silent attacks: {len(weak)}"
+        )
         out.print(counts)
         when = "in this run" if profile == "long" else read_power()["date"]
         out.print(f"smallest faults: measured by planting them, {when}")

@@ -172,6 +172,16 @@ def test_the_command_attacks_the_named_mechanisms_and_plants_faults(monkeypatch)
     assert row["catches"] == 0.1
 
 
+def test_a_narrow_terminal_breaks_no_word_of_the_table(monkeypatch):
+    monkeypatch.setitem(PROFILES, "quick", SMALL)
+    done = CliRunner().invoke(app, ["audit", "--only", "noise.laplace"])
+
+    assert done.exit_code == 0, done.output
+    assert "noise.LaplaceMechanism" in done.stdout
+    assert "epsilon" in done.stdout and "verdict" in done.stdout
+    assert "violations found: 0" in done.stdout
+
+
 @pytest.mark.parametrize("wrong", [["--only", "no such"], ["--long", "--profile", "full"], ["--profile", "huge"]])
 def test_the_command_refuses_a_wrong_choice(wrong):
     assert isinstance(CliRunner().invoke(app, ["audit", *wrong]).exception, InvalidRequest)
