@@ -57,7 +57,7 @@ SHORT = {
     "power": "--runs 20",
     "service": "--clients 8 --questions 200",
     "sgd": "--rounds 2",
-    "sql": "--scale 20000",
+    "sql": "--scale 4000",
     "stats": "--rows 1e6 --matrix-rows 2e5 --runs 20 --rounds 3 --peer-seconds 90",
 }
 """Options that make a benchmark short; one without any runs whole."""
