@@ -263,15 +263,14 @@ SECTIONS = (
         "What an accuracy costs next to an oracle, and how far off the same question is in other libraries.",
         (
             Part(
-                "stats",
+                "stats_prices",
                 bills,
                 pictures.bill_ratios,
                 "benchmarks/stats.png",
                 "Bills of statistics as multiples of what an oracle pays",
             ),
-            Part("stats", errors_at_equal_epsilon),
-            Part("stats", counts_and_doubling),
-            Part("stats", small_queries),
+            Part("stats_prices", errors_at_equal_epsilon),
+            Part("stats_prices", counts_and_doubling),
             Part("peers", peer_answers),
             Part("power", test_power),
             Part("levels", test_levels),
@@ -285,7 +284,12 @@ SECTIONS = (
     Section(
         "Engines",
         "What exact, bounded, private totals cost next to plain code on the same rows.",
-        (Part("stats", grouped_totals), Part("embedded_engines", engine_costs), Part("spark", spark_costs)),
+        (
+            Part("stats_totals", grouped_totals),
+            Part("stats_totals", small_queries),
+            Part("embedded_engines", engine_costs),
+            Part("spark", spark_costs),
+        ),
     ),
     Section(
         "Service",
