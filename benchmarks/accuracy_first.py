@@ -135,6 +135,7 @@ class Case:
             "oracle, ours": float(np.mean(oracles)),
             "oracle, paper's path": their_oracle,
             "zero meets the target": self.at_zero <= tolerance,
+            "excess risk of zero": self.at_zero,
             "worst excess": max(excesses),
             "seeds": seeds,
             "seeds of the paper's method": paper_seeds,

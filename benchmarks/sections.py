@@ -52,42 +52,44 @@ def sql_queries(numbers: Any) -> Table:
 
 def engine_costs(numbers: Any) -> Table:
     """Processor time a row on one machine."""
-    from benchmarks.embedded_engines import PLAIN
-
-    largest = max(each["rows"] for each in numbers["found"])
-    at_largest = {each["case"]: each for each in numbers["found"] if each["rows"] == largest}
+    found = numbers["found"]
+    largest = max(each["rows"] for each in found)
+    slopes = numbers["slopes"]["rows"]
     rows = []
-    for name, each in at_largest.items():
-        plainly = at_largest.get(PLAIN.get(name, ""))
-        ratio: Any = RATIO(each["cpu"] / plainly["cpu"]) if plainly else ""
-        slope = numbers["slopes"].get(name)
-        growth: Any = "" if slope is None else f"{slope:.2f}"
-        rows.append(
-            [name, round(1e9 * each["cpu"] / largest), ratio, each["passes"], round(each["peak_mb"]), str(growth)]
-        )
-    reading = (
-        f"{largest:,} rows, with the start of the process. A slope of 1 means that time grows like the rows; "
-        "at few rows the start dominates, so slopes are below 1."
-    )
+    for each in found:
+        if each["rows"] != largest or (each["features"], each["groups"]) != (found[0]["features"], found[0]["groups"]):
+            continue
+        ratio = next((value for name, value in numbers["ratios"].items() if is_ratio_of(name, each)), None)
+        slope = slopes.get(each["case"])
+        nanoseconds = plain(1e9 * each["cpu"] / largest)
+        cells = [RATIO(ratio) if ratio else "", each["passes"], round(each["peak_mb"])]
+        rows.append([each["case"], nanoseconds, *cells, "" if slope is None else f"{slope:.2f}"])
+    reading = f"{largest:,} rows of {found[0]['features']} features. A slope of 1 means that processor time grows like the rows."
     columns = ["case", "CPU nanoseconds a row", "times plain code", "passes", "peak MB", "slope in rows"]
     return Table(reading, columns, rows)
 
 
+def is_ratio_of(name: str, each: Any) -> bool:
+    return name.startswith(f"{each['case']} against ") and name.endswith(f" at {each['rows']:,} rows")
+
+
 def spark_costs(numbers: Any) -> Table:
     """What Spark does, next to plain Spark."""
-    tasks, fit = numbers["tasks"], numbers["fit"]
-    plain_bytes = numbers["sums"][0]["megabytes"]
-    rows: list[list[Any]] = [
-        [f"{tasks['tasks']} tasks on {tasks['slots']} slots", f"{tasks['seconds']:.1f} s", CLOCK(tasks["ratio"])]
+    rows = [
+        [
+            each["case"],
+            f"{each['rows']:,}" if "rows" in each else "",
+            *(shown(each, name) for name in ("seconds", "cpu")),
+        ]
+        for each in numbers["found"]
     ]
-    rows += [
-        [f"sum by {each['groups']:,} groups, {each['case']}", f"{each['megabytes']:.1f} MB", RATIO(ratio)]
-        for each in numbers["sums"]
-        if (ratio := each["megabytes"] / max(plain_bytes, 1e-9))
-    ]
-    rows.append([f"logistic fit, {fit['rows']:,} x {fit['features']}", f"{fit['private']:.1f} s", CLOCK(fit["ratio"])])
-    reading = "Ratios are to the least time that the slots allow, to the bytes of a plain `groupBy`, and to MLlib."
-    return Table(reading, ["what", "found", "ratio"], rows)
+    rows += [[name, "", "", CLOCK(ratio)] for name, ratio in numbers["ratios"].items()]
+    reading = "The same work by this package and by plain Spark, MLlib or Tumult; the last rows are ratios."
+    return Table(reading, ["case", "rows", "seconds", "CPU seconds, or ratio"], rows)
+
+
+def shown(each: Any, name: str) -> str:
+    return plain(each[name]) if name in each else ""
 
 
 def peer_answers(numbers: Any) -> Table:
@@ -261,15 +263,14 @@ SECTIONS = (
         "What an accuracy costs next to an oracle, and how far off the same question is in other libraries.",
         (
             Part(
-                "stats",
+                "stats_prices",
                 bills,
                 pictures.bill_ratios,
                 "benchmarks/stats.png",
                 "Bills of statistics as multiples of what an oracle pays",
             ),
-            Part("stats", errors_at_equal_epsilon),
-            Part("stats", counts_and_doubling),
-            Part("stats", small_queries),
+            Part("stats_prices", errors_at_equal_epsilon),
+            Part("stats_prices", counts_and_doubling),
             Part("peers", peer_answers),
             Part("power", test_power),
             Part("levels", test_levels),
@@ -283,7 +284,12 @@ SECTIONS = (
     Section(
         "Engines",
         "What exact, bounded, private totals cost next to plain code on the same rows.",
-        (Part("stats", grouped_totals), Part("embedded_engines", engine_costs), Part("spark", spark_costs)),
+        (
+            Part("stats_totals", grouped_totals),
+            Part("stats_totals", small_queries),
+            Part("embedded_engines", engine_costs),
+            Part("spark", spark_costs),
+        ),
     ),
     Section(
         "Service",

