@@ -9,6 +9,7 @@ from typing import NoReturn
 from sqlglot import exp
 
 from expost.data import Expression, Kind
+from expost.data.clamp import Clamp
 from expost.data.expression import ColumnName, Literal, Operation, col
 from expost.sql.logical_plan import Aggregate
 from expost.sql.refusal import Node, SourceText, check_arguments, find_place
@@ -184,6 +185,9 @@ class AggregateReader:
                 if unknown
                 else "Write LEAST(GREATEST(x, 0), 100)",
             )
+        if bounds is not None:
+            with self.source.point_at(node):
+                Clamp.of(bounds)
         # Whole numbers in SQL stay exact: the data layer would take the result of arithmetic for a real number.
         if kind is Kind.REAL and self.relation.facts.is_whole(value):
             value = Operation("integer", (value,))
