@@ -215,7 +215,7 @@ def _run_prompt(session: Session, terms: dict[str, Any], *, as_json: bool) -> No
     except ModuleNotFoundError:
         raise MissingExtra("sql", package="prompt_toolkit") from None
     out.print("Statements end with a semicolon. EXPLAIN PRICE shows a price. Leave with Control-D.", style="dim")
-    prompt = toolkit.PromptSession(
+    prompt: Any = toolkit.PromptSession(
         history=history.FileHistory(str(_history_file())),
         completer=completion.WordCompleter(list_words(session, terms), ignore_case=True),
         complete_while_typing=False,
