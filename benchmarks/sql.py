@@ -1,6 +1,6 @@
 """Published queries in SQL: which run, beside their answers without privacy, and the accuracy asked, reached and paid.
 
-python -m benchmarks.sql [--scale 20000]
+python -m benchmarks.sql [--scale 20000] [--only TPC-H]
 
 The tables of TPC-H are made up here in its shapes, at customer level as in Wilson et al. 2020: every table that is about
 customers has the customer's key, and what is about parts alone is public. The examples of SmartNoise SQL are those of its
@@ -422,6 +422,7 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scale", type=int, default=20_000, help="customers, persons and members")
+    parser.add_argument("--only", default="", help="queries whose name begins so, such as TPC-H")
     parser.add_argument("--json", help="write the numbers to this file, too")
     given = parser.parse_args()
     scale = given.scale
@@ -429,10 +430,13 @@ def main() -> None:
     lines: list[list[Any]] = []
     timed = []
     for world in (tpch, make_suppliers(tpch), make_census(scale), make_library(scale)):
+        chosen = [each for each in world.examples if each.name.startswith(given.only)]
+        if not chosen:
+            continue
         database = duckdb.connect()
         for name, table in {**world.tables, **world.public}.items():
             database.register(name, table)
-        for example in world.examples:
+        for example in chosen:
             lines += run_example(world, database, example)
         timed.append(time_planning(world))
     head = ["query", "", "first row, or the reason", "the same without privacy", "asked", "largest error", "paid"]
