@@ -128,8 +128,8 @@ def make_tpch(customers: int) -> World:
             tables["lineitem"],
             name="lineitem",
             unit="custkey",
-            max_rows_per_unit=100,
-            max_groups_per_unit=7,
+            max_rows_per_unit=150,
+            max_groups_per_unit=50,
             bounds={"quantity": (1, 50), "extendedprice": (900, 105_000), "discount": (0, 0.1), "tax": (0, 0.08)}
             | dict.fromkeys(("shipdate", "commitdate", "receiptdate"), DATES),
             categories={"returnflag": FLAGS, "linestatus": STATUS, "shipmode": MODES},

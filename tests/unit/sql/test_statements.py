@@ -86,6 +86,20 @@ def test_counts_sums_and_means_of_one_release_fit_together() -> None:
     assert deviation == pytest.approx(delays.std(ddof=1), rel=1e-4)
 
 
+def test_arithmetic_of_decimal_constants_is_exact() -> None:
+    table = pa.table({"x": [0.05, 0.06, 0.07, 0.3, 7.0]})
+    asked = Session(Dataset(table, name="t", bounds={"x": (0, 9)}), 100)
+    for condition, rows in {
+        "x BETWEEN 0.06 - 0.01 AND 0.06 + 0.01": 3,
+        "x = 0.1 + 0.2": 1,
+        "x = 0.07 * 100": 1,
+        "x = 3 * 0.1": 1,
+        "x = -(1 - 1.3)": 1,
+    }.items():
+        with without_noise():
+            assert asked.sql(f"SELECT COUNT(*) AS n FROM t WHERE {condition} WITH EPSILON 1").column("n") == [rows]
+
+
 def test_intervals_hold_the_exact_answers() -> None:
     text = "SELECT COUNT(*), COUNT(delay), SUM(delay), AVG(delay), VAR_SAMP(delay) FROM flights WITH EPSILON 1"
     delays = TABLE.column("delay").drop_null().to_numpy()
