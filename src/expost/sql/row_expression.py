@@ -125,7 +125,7 @@ class RowReader:
         try:
             return Literal(int(text) if whole else float(text))
         except ValueError:
-            self.source.refuse(node, "a number", got=text, do="Write 0.5 or 1e6")
+            self.source.refuse(node, "a number that 64-bit floats hold", got=text, do="Write 0.5 or 1e6")
 
     def _read_comparison(self, node: Node, sign: str) -> Expression:
         check_arguments(self.source, node, "this", "expression")

@@ -241,6 +241,8 @@ REFUSED = {
     "SELECT COUNT(DISTINCT note) FROM flights WITH EPSILON 1": "id of the unit",
     "SELECT MAX(delay) FROM flights ERROR WITHIN 5%": "WITH EPSILON for MIN and MAX",
     "SELECT MODE(carrier) FROM flights ERROR WITHIN 5%": "error in rows",
+    "SELECT MODE(month) FROM flights WITH EPSILON 1": "[categories] month = [1, 2, 3]",
+    "SELECT MODE(UPPER(carrier)) FROM flights WITH EPSILON 1": "a column with public values in MODE",
     "SELECT COUNT(*) / AVG(delay) FROM flights ERROR WITHIN 5": "a share such as 5%",
     "SELECT COUNT(*) FROM flights ERROR WITHIN 5%, 3": "one error for all columns, or 1",
     "SELECT COUNT(*) FROM flights TABLESAMPLE 10% WITH EPSILON 1": "",
