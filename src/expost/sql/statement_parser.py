@@ -107,7 +107,7 @@ def parse_statement(text: str, *, dialect: str = "duckdb") -> ParsedStatement:
 
 
 def _one_line(text: str, words: Sequence[Word]) -> str:
-    """Return some words of a text with one blank wherever there was room: line ends and comments go."""
+    """Return some words of a text with one blank wherever there was any space: line ends and comments go."""
     gaps = ["", *(" " if after.start > word.end + 1 else "" for word, after in itertools.pairwise(words))]
     return "".join(gap + text[word.start : word.end + 1] for gap, word in zip(gaps, words, strict=False))
 
