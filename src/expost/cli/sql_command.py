@@ -211,31 +211,30 @@ def _run_prompt(session: Session, terms: dict[str, Any], *, as_json: bool) -> No
         toolkit = importlib.import_module("prompt_toolkit")
         completion = importlib.import_module("prompt_toolkit.completion")
         history = importlib.import_module("prompt_toolkit.history")
+        filters = importlib.import_module("prompt_toolkit.filters")
     except ModuleNotFoundError:
         raise MissingExtra("sql", package="prompt_toolkit") from None
     out.print("Statements end with a semicolon. EXPLAIN PRICE shows a price. Leave with Control-D.", style="dim")
-    prompt = toolkit.PromptSession(
+    prompt: Any = toolkit.PromptSession(
         history=history.FileHistory(str(_history_file())),
         completer=completion.WordCompleter(list_words(session, terms), ignore_case=True),
         complete_while_typing=False,
+        # Return begins a new line until there is a semicolon, so that the history has whole statements.
+        multiline=filters.Condition(lambda: not prompt.default_buffer.text.rstrip().endswith(";")),
+        prompt_continuation="   ...> ",
     )
-    text = ""
     while True:
         try:
-            text += prompt.prompt("expost> " if not text else "   ...> ") + "\n"
+            text = prompt.prompt("expost> ")
         except KeyboardInterrupt:
-            text = ""
             continue
         except EOFError:
             return
-        if not text.rstrip().endswith(";"):
-            continue
         for statement in split_statements(text):
             try:
                 _answer(session, statement, terms, as_json=as_json)
             except ExpostError as error:
                 err.print(f"[red]{error.code}[/red]: {escape(str(error))}\ncost: {escape(error.cost)}")
-        text = ""
         out.print(f"left: {session.remaining()}", style="dim", markup=False)
 
 

@@ -13,14 +13,14 @@ import numpy as np
 import pyarrow as pa
 
 from expost.core import Adjacency, InvalidRequest, Unit, explain_arguments
-from expost.core.argument import suggest_name
 from expost.core.table_text import html_table
-from expost.data.canonical_cell import Kind, missing_cells
-from expost.data.data_source import describe_entries, mark_source, open_source, public_entries, public_table
+from expost.data.canonical_cell import Kind
+from expost.data.data_source import mark_source, open_source
 from expost.data.dummy_rows import make_dummy_rows
-from expost.data.expression import ColumnName, Expression, Lookup, col, is_exact
+from expost.data.expression import ColumnName, Expression, col
 from expost.data.measured_table import MeasuredTable
 from expost.data.public_fact import read_range, split_bounds
+from expost.data.public_lookup import PublicLookup
 from expost.data.source_identity import SourceIdentity, name_place
 from expost.data.source_version import MemoryWatch, Version, is_same_version
 from expost.data.sql_expression import parse_sql
@@ -423,30 +423,14 @@ class Dataset(MeasuredTable):
                 "Expected one key of a public table, which keeps all rows",
                 do="Leave out how= and max_rows_per_unit=, and use where() to drop rows without a match",
             )
-        public = public_table(table)
-        if on not in public.column_names:
-            raise InvalidRequest(
-                f"Expected a public table whose key {on} is a number, a text, a boolean or a time",
-                do=suggest_name(on, public.column_names) or f"Name one of: {', '.join(public.column_names[:12])}",
-            )
-        keyed = ~missing_cells(public.column(on).combine_chunks())
-        public = public.filter(pa.array(keyed))  # a missing key matches nothing
-        keys = public_entries(public, on)
-        if len(set(keys)) != len(keys) or not all(is_exact(key) for key in keys if isinstance(key, int | float)):
-            raise InvalidRequest(
-                f"Expected each {on} once in the public table, numbers exact in 64-bit floats",
-                do="Drop repeated keys, or use texts as keys",
-            )
-        entries = {prefix + name: public_entries(public, name) for name in public.column_names if name != on}
-        looked_up = {name: Lookup(col(on), keys, values, label=repr(name)) for name, values in entries.items()}
-        view = self._with_columns(looked_up)
+        public = PublicLookup.of(table, on, prefix)
+        view = self._with_columns(dict(public.columns))
         view.categories, view.bounds, view.time_ranges = (
             dict(self.categories),
             dict(self.bounds),
             dict(self.time_ranges),
         )
-        for name, values in entries.items():
-            categories, bounds = describe_entries(values)
+        for name, (categories, bounds) in public.facts.items():
             view.categories |= {name: categories} if categories else {}
             view.bounds |= {} if bounds is None else {name: bounds}
             if categories and view.schema.kind(name) is Kind.TIME:

@@ -8,11 +8,13 @@ from typing import NoReturn
 
 from sqlglot import exp
 
+from expost.core import InvalidRequest
 from expost.data import Expression, Kind
+from expost.data.clamp import Clamp
 from expost.data.expression import ColumnName, Literal, Operation, col
 from expost.sql.logical_plan import Aggregate
 from expost.sql.refusal import Node, SourceText, check_arguments, find_place
-from expost.sql.relation import Relation
+from expost.sql.relation import Relation, plain_name
 from expost.sql.row_expression import RowReader
 
 __all__ = ["AggregateReader", "refuse_group"]
@@ -153,9 +155,12 @@ class AggregateReader:
 
     def _read_mode(self, node: Node) -> Aggregate:
         value = self.rows.read(node)
-        values = self.relation.facts.values(value)
-        if values is None:
-            refuse_group(self.source, node, value, self.relation.facts.kind(value) or Kind.TEXT)
+        try:
+            self.relation.dataset.axis(value)
+        except InvalidRequest:
+            name = plain_name(value)
+            do = f"Add to the description: [categories] {name} = [1, 2, 3]" if name else "Name a column of the table"
+            self.source.refuse(node, "a column with public values in MODE", do=do)
         return Aggregate("mode", (value,))
 
     def _read_column(self, node: Node) -> tuple[Expression, tuple[float, float] | None]:
@@ -184,6 +189,9 @@ class AggregateReader:
                 if unknown
                 else "Write LEAST(GREATEST(x, 0), 100)",
             )
+        if bounds is not None:
+            with self.source.point_at(node):
+                Clamp.of(bounds)
         # Whole numbers in SQL stay exact: the data layer would take the result of arithmetic for a real number.
         if kind is Kind.REAL and self.relation.facts.is_whole(value):
             value = Operation("integer", (value,))

@@ -12,6 +12,7 @@ from sqlglot import exp
 from expost.data import Expression
 from expost.data.data_source import public_table
 from expost.data.expression import col
+from expost.data.public_lookup import remember_table
 from expost.sql.refusal import Node, SourceText, check_arguments
 from expost.sql.relation import Relation, RelationColumn, find_column, plain_name
 from expost.sql.row_expression import RowReader
@@ -191,7 +192,7 @@ class JoinReader:
         name = join.this.name
         given = next(table for each, table in self.tables.public.items() if each.casefold() == name.casefold())
         with self.source.point_at(join):
-            return public_table(given)
+            return remember_table(given, "canonical", lambda: public_table(given))
 
     def _join_public(
         self,
@@ -213,8 +214,7 @@ class JoinReader:
             key = f"{alias} (key)"
             dataset = dataset.derive(**{key: first.expression})
         prefix = f"{alias}."
-        renamed = table.rename_columns([key if each == second.name else each for each in table.column_names])
-        renamed = renamed.append_column(_MATCH, pa.array([True] * table.num_rows))
+        renamed = remember_table(table, ("renamed", key, second.name), lambda: _mark_rows(table, second.name, key))
         with self.source.point_at(join):
             view = dataset.join(renamed, on=key, prefix=prefix)
         columns = [RelationColumn(alias, second.name, first.expression, hidden=how == "left")]
@@ -326,6 +326,12 @@ class JoinReader:
                 lambda: left.dataset.join(dataset, on=on, prefix=mark, how="exists"),
             )
         return replace(left, dataset=view), col(mark)
+
+
+def _mark_rows(table: pa.Table, key: str, name: str) -> pa.Table:
+    """Return a public table with a new name of its key, and a column that is true in every row."""
+    renamed = table.rename_columns([name if each == key else each for each in table.column_names])
+    return renamed.append_column(_MATCH, pa.array([True] * table.num_rows))
 
 
 def _has(relation: Relation, node: exp.Column) -> bool:

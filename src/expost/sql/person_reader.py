@@ -173,4 +173,8 @@ class _PersonReader:
 
     def find(self, node: Node) -> Expression:
         """Return the column that holds an aggregate."""
-        return col(self.names[node.sql()])
+        name = self.names.get(node.sql())
+        if name is None:
+            source = self.persons.source
+            source.refuse(node, "FILTER after COUNT, SUM, AVG, MIN or MAX", do="Write SUM(x) FILTER (WHERE c)")
+        return col(name)

@@ -136,9 +136,8 @@ class RelationReader:
                 columns += [c for c in relation.columns if not c.hidden and table in ("", c.source.casefold())]
                 continue
             inner = each.this if isinstance(each, exp.Alias) else each
-            name = each.alias_or_name
-            if not name:
-                self.source.refuse(each, "a name for a computed column of a view", do="Write expression AS name")
+            # One without a name can be named by the alias of the view: AS v(id, total).
+            name = each.alias_or_name if isinstance(each, exp.Alias | exp.Column) else each.sql()
             columns.append(RelationColumn("", name, rows.read(inner)))
         names = [each.name.casefold() for each in columns]
         twice = next((column.name for column in columns if names.count(column.name.casefold()) > 1), None)

@@ -5,8 +5,12 @@ Only what means the same in both is translated. Whatever would differ is refused
 
 from __future__ import annotations
 
+import operator
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
 
 from sqlglot import exp
 
@@ -20,6 +24,12 @@ __all__ = ["RowReader"]
 
 _COMPARISONS = {exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
 _ARITHMETIC = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Mod: "%"}
+_EXACT: dict[Any, Callable[[Fraction, Fraction], Fraction]] = {
+    exp.Add: operator.add,
+    exp.Sub: operator.sub,
+    exp.Mul: operator.mul,
+}
+_DECIMAL = re.compile(r"\d{1,18}(\.\d{0,18})?|\.\d{1,18}", re.ASCII)
 _UNARY = {
     exp.Lower: "lower",
     exp.Upper: "upper",
@@ -115,7 +125,7 @@ class RowReader:
         try:
             return Literal(int(text) if whole else float(text))
         except ValueError:
-            self.source.refuse(node, "a number", got=text, do="Write 0.5 or 1e6")
+            self.source.refuse(node, "a number that 64-bit floats hold", got=text, do="Write 0.5 or 1e6")
 
     def _read_comparison(self, node: Node, sign: str) -> Expression:
         check_arguments(self.source, node, "this", "expression")
@@ -153,6 +163,9 @@ class RowReader:
                     sign = -1 if isinstance(node, exp.Sub) else 1
                     return add_interval(self.source, node, self.read(one), other, sign)
                 self.source.refuse(node, "an interval after a time", do="Write DATE '2024-01-31' - INTERVAL 30 DAY")
+        exact = _decimal_of(node)
+        if exact is not None:
+            return Literal(int(exact) if exact.denominator == 1 else float(exact))
         left, right = self.read(node.this), self.read(node.expression)
         if isinstance(node, exp.Div | exp.Mod) and self.source.dialect != "spark" and self._may_be_zero(right):
             self.source.refuse(
@@ -355,3 +368,18 @@ class RowReader:
         signed = Operation("CASE", (Operation("<", (scaled, Literal(0))), -nearest, nearest))
         whole = Operation("CASE", (value.is_missing(), Literal(None), signed))
         return self.checked(node, whole / power if power > 1 else whole)
+
+
+def _decimal_of(node: Node) -> Fraction | None:
+    """Return the exact value of sums and products of decimal constants: 0.06 + 0.01 is 0.07 in SQL, unlike in floats."""
+    if isinstance(node, exp.Paren):
+        return _decimal_of(node.this)
+    if isinstance(node, exp.Literal):
+        return Fraction(node.this) if not node.is_string and _DECIMAL.fullmatch(str(node.this)) else None
+    if isinstance(node, exp.Neg):
+        found = _decimal_of(node.this)
+        return None if found is None else -found
+    if type(node) not in _EXACT:
+        return None
+    left, right = _decimal_of(node.this), _decimal_of(node.expression)
+    return None if left is None or right is None else _EXACT[type(node)](left, right)

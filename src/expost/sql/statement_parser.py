@@ -89,7 +89,8 @@ def parse_statement(text: str, *, dialect: str = "duckdb") -> ParsedStatement:
         source.refuse(strange, "whole characters without NUL", do="Leave it out")
     priced = _EXPLAIN.match(text)
     start = priced.end() if priced else 0
-    words = _split_words(source, start)
+    tokens = _split_tokens(source, start)
+    words = [Word(token.token_type, token.text, token.start, token.end) for token in tokens]
     if not words:
         source.refuse(start, "a statement", do="Write SELECT COUNT(*) FROM t ERROR WITHIN 5%")
     if words[0].text.upper() == "EXPLAIN":
@@ -99,20 +100,19 @@ def parse_statement(text: str, *, dialect: str = "duckdb") -> ParsedStatement:
         source.refuse(at, "SELECT, or WITH before it: tables are never changed", do="Write SELECT COUNT(*) FROM t")
     clauses, end = read_clauses(source, words)
     first = words[0].start
-    body = text[first:end].rstrip().removesuffix(";")
-    # Blanks in place of what is not SQL keep every place of the text.
-    tree = _parse_tree(source, " " * first + body)
-    kept = [word for word in words if word.start < first + len(body)]
+    stop = first + len(text[first:end].rstrip().removesuffix(";"))
+    kept = [word for word in words if word.start < stop]
+    tree = _parse_tree(source, tokens[: len(kept)], text[:stop])
     return ParsedStatement(source, tree, clauses, priced is not None, _one_line(text, kept), tuple(kept))
 
 
 def _one_line(text: str, words: Sequence[Word]) -> str:
-    """Return some words of a text with one blank wherever there was room: line ends and comments go."""
+    """Return some words of a text with one blank wherever there was any space: line ends and comments go."""
     gaps = ["", *(" " if after.start > word.end + 1 else "" for word, after in itertools.pairwise(words))]
     return "".join(gap + text[word.start : word.end + 1] for gap, word in zip(gaps, words, strict=False))
 
 
-def _split_words(source: SourceText, start: int) -> list[Word]:
+def _split_tokens(source: SourceText, start: int) -> list[Any]:
     """Split the text from a place on; blanks in place of the rest keep every place."""
     try:
         tokens = sqlglot.tokenize(" " * start + source.text[start:], read=source.dialect)
@@ -125,19 +125,20 @@ def _split_words(source: SourceText, start: int) -> list[Word]:
         depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
         if depth > _DEEPEST:
             source.refuse(token.start, f"at most {_DEEPEST} parentheses inside each other", do="Use WITH v AS (...)")
-    return [Word(token.token_type, token.text, token.start, token.end) for token in tokens]
+    return list(tokens)
 
 
 _OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
 _CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
 
 
-def _parse_tree(source: SourceText, text: str) -> Node:
-    """Parse a SELECT."""
+def _parse_tree(source: SourceText, tokens: list[Any], text: str) -> Node:
+    """Parse the tokens of a SELECT; ``text`` is what they were split from."""
     place, reason = len(text), "SQL that can be parsed"
     trees: list[Any] = []
     try:
-        trees = list(sqlglot.parse(text, read=source.dialect, error_level=ErrorLevel.IMMEDIATE))
+        parser = sqlglot.Dialect.get_or_raise(source.dialect).parser(error_level=ErrorLevel.IMMEDIATE)
+        trees = list(parser.parse(tokens, text))
     except ParseError as error:
         place = _place_of(text, error)
     except RecursionError:
@@ -169,16 +170,13 @@ _SECOND_NAMES: dict[tuple[str, str], type[exp.Expression]] = {
 
 def _rename_functions(tree: Node, dialect: str) -> Node:
     """Return the tree with aggregates in place of their second names."""
-
-    def rename(node: Node) -> Node:
-        known = _SECOND_NAMES.get((dialect, str(node.this).upper())) if isinstance(node, exp.Anonymous) else None
-        if known is None or len(node.expressions) != 1:
-            return node
-        found = known(this=node.expressions[0])
-        found.meta.update(node.meta)
-        return found
-
-    return tree.transform(rename, copy=False)
+    for node in list(tree.find_all(exp.Anonymous)):
+        known = _SECOND_NAMES.get((dialect, str(node.this).upper()))
+        if known is not None and len(node.expressions) == 1:
+            found = known(this=node.expressions[0])
+            found.meta.update(node.meta)
+            node.replace(found)
+    return tree
 
 
 _CLAUSE_WORDS = {"ERROR", "WITHIN", "CONFIDENCE", "EPSILON", "DELTA"}

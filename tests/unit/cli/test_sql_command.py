@@ -82,7 +82,9 @@ def test_the_prompt_answers_explains_errors_and_keeps_a_history(
     shown = capsys.readouterr()
     assert "COUNT(*)" in shown.out
     assert "Did you mean 'age'" in shown.err
-    assert "AVG(aeg)" in (tmp_path / "expost" / "sql_history").read_text()
+    kept = (tmp_path / "expost" / "sql_history").read_text()
+    assert "AVG(aeg)" in kept
+    assert "+SELECT COUNT(*)\n+FROM people" in kept  # a statement of several lines is one entry
     assert (tmp_path / "expost" / "sql_history").stat().st_mode & 0o077 == 0
 
 

@@ -298,6 +298,8 @@ class _Writer:
             f"{number} NOT IN (1, 2)",
             f"{number} IN (0, 1, NULL)",
             f"{number} NOT BETWEEN 0 AND 2",
+            f"{number} BETWEEN 0.6 - 0.1 AND 0.1 + 0.2 + 1.7",
+            f"{number} > 0.07 * 100 - 6.5",
             f"{number} IS DISTINCT FROM {self.pick('numbers')}",
             f"{number} IS NOT DISTINCT FROM 1",
         ]

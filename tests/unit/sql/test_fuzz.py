@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import string
 
 import numpy as np
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sqlglot import exp
 from tests.unit.sql.random_statements import PUBLIC, describe_tables, draw_rows, draw_statement, to_table
 
 from expost import Session
@@ -216,6 +218,83 @@ def _damage(text: str, random: np.random.Generator) -> str:
     return " ".join(words) or "SELECT"
 
 
+def test_statements_with_exchanged_parts_are_answered_or_refused(session: Session) -> None:
+    random = np.random.default_rng(13)
+    pool = [draw_statement(random, persons=True, picks=True).text for _ in range(60)]
+    for _ in range(TRIES):
+        text, other = (str(random.choice(pool)) for _ in range(2))
+        for _ in range(int(random.integers(1, 4))):
+            text = exchange_part(text, other, random)
+        check(session, f"{text} WITH EPSILON 1", str(random.choice(["duckdb", "postgres", "spark"])))
+
+
+FUNCTIONS = sorted({name for each in exp.ALL_FUNCTIONS for name in each.sql_names()})
+CONSTANTS = [
+    "0",
+    "1",
+    "-1",
+    "2.5",
+    "1e308",
+    "1e-320",
+    "9223372036854775807",
+    "9223372036854775808",
+    "''",
+    "'NaN'",
+    "'inf'",
+    "'é'",
+    "NULL",
+    "TRUE",
+    "FALSE",
+    "'2024-02-30'",
+    "'2024-01-05'",
+    "DATE'9999-12-31'",
+    "TIMESTAMP'0001-01-01'",
+    "INTERVAL'1'DAY",
+    "(SELECT(1))",
+    "[1,2]",
+    "(1,2)",
+    "{'a':1}",
+    "*",
+    "x",
+    "n",
+    "city",
+    "seen",
+    "flag",
+    "id",
+    "COUNT(*)",
+    "AVG(x)",
+]
+PARTS = {
+    "name": (
+        r"\b[a-z]\w*\b",
+        ["id", "x", "n", "city", "flag", "seen", "age", "job", "k0", "v0", "visits", "people", "nowhere"],
+    ),
+    "function": (r"\b[A-Z_]{2,}(?=\()", FUNCTIONS),
+    "constant": (r"'[^']*'|\b\d+(\.\d+)?\b|\bNULL\b", CONSTANTS),
+    "operator": (
+        r"<>|<=|>=|[=<>+*/%]|\bAND\b|\bOR\b|\bLIKE\b",
+        ["=", "<>", "<", "+", "-", "*", "/", "%", "AND", "OR", "||", "LIKE", "IN", "IS"],
+    ),
+    "group": (r"\([^()]*\)", []),
+    "join": (
+        r"\b(LEFT |SEMI |ANTI |CROSS )?JOIN\b",
+        ["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "CROSS JOIN", "SEMI JOIN", "ASOF JOIN"],
+    ),
+}
+"""Kinds of the parts of a statement: a regular expression, and what else may stand there."""
+
+
+def exchange_part(text: str, other: str, random: np.random.Generator) -> str:
+    """Replace a part of a statement by another part of its kind, so that most results can still be parsed."""
+    pattern, values = PARTS[str(random.choice(list(PARTS)))]
+    places = list(re.finditer(pattern, text))
+    values = [*values, *(each.group() for each in re.finditer(pattern, other))] if random.random() < 0.8 else CONSTANTS
+    if not places or not values:
+        return text
+    place = places[int(random.integers(len(places)))]
+    return text[: place.start()] + values[int(random.integers(len(values)))] + text[place.end() :]
+
+
 HOSTILE = {
     "deep parentheses": "SELECT COUNT(*) FROM visits WHERE " + "(" * 5000 + "x" + ")" * 5000,
     "many nots": "SELECT COUNT(*) FROM visits WHERE " + "NOT " * 5000 + "flag WITH EPSILON 1",
@@ -233,6 +312,11 @@ HOSTILE = {
     "a huge number": "SELECT COUNT(*) FROM visits WHERE x > " + "9" * 500 + " WITH EPSILON 1",
     "a huge price": "SELECT COUNT(*) FROM visits WITH EPSILON 1e300",
     "a tiny price": "SELECT COUNT(*) FROM visits WITH EPSILON 1e-300",
+    "a long exponent": "SELECT COUNT(*) FROM visits WITH EPSILON 1e-9223372036854775807",
+    "a long exponent of a delta": "SELECT city, COUNT(*) FROM visits GROUP BY 1 WITH EPSILON 1 WITH DELTA 1e-999999999",
+    "a long exponent of an error": "SELECT COUNT(*) FROM visits ERROR WITHIN 1E999999999",
+    "a long exponent in a row": "SELECT COUNT(*) FROM visits WHERE x > 1e999999999 WITH EPSILON 1",
+    "wide limits": "SELECT SUM(LEAST(GREATEST(x, -9223372036854775808), 9)) FROM visits WITH EPSILON 1",
     "no text": "",
     "only a clause": "ERROR WITHIN 5%",
     "only a semicolon": ";",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
+from unittest import mock
 
 import duckdb
 import numpy as np
@@ -12,6 +14,7 @@ from tests.unit.sql.exact_answers import without_noise
 
 from expost import Dataset, Session
 from expost.core import InvalidRequest, unseal
+from expost.data.public_lookup import _PREPARED, PublicLookup
 from expost.sql import read_statement
 
 RANDOM = np.random.default_rng(8)
@@ -193,6 +196,9 @@ REFUSED = {
     "SELECT COUNT(*) FROM (SELECT DISTINCT id, day FROM visits) WITH EPSILON 1": "no DISTINCT in a view",
     "SELECT COUNT(*) FROM (SELECT id FROM visits LIMIT 3) WITH EPSILON 1": "no LIMIT in a view",
     "SELECT COUNT(*) FROM cities WITH EPSILON 1": "a private table first",
+    "SELECT AVG(n) FROM (SELECT id, LEN(*) FILTER (WHERE day > 1) AS n, SUM(day) AS m FROM visits GROUP BY id) WITH EPSILON 1": (
+        "FILTER after COUNT"
+    ),
     "SELECT COUNT(*) FROM visits v(a, b, c, d) WITH EPSILON 1": "at most 3 new names",
     "SELECT COUNT(*) FROM visits v(a, a) WITH EPSILON 1": "at most 3 new names, each once",
     "SELECT COUNT(*) FROM people JOIN cities c(a, b) ON people.city = c.a WITH EPSILON 1": "an alias without a list of columns",
@@ -223,3 +229,21 @@ def test_ids_of_different_types_are_refused() -> None:
     second = Dataset(texts, name="people", unit="id", max_rows_per_unit=1)
     with pytest.raises(InvalidRequest, match="same type"):
         Session(first, 10, tables=[second]).sql("SELECT COUNT(*) FROM visits JOIN people USING (id) WITH EPSILON 1")
+
+
+def test_a_public_table_is_prepared_once_and_forgotten_with_it() -> None:
+    places = pa.table({"city": ["Rome", "Oslo"], "country": ["IT", "NO"]})
+    text = "SELECT country, COUNT(*) AS n FROM people JOIN places USING (city) GROUP BY country WITH EPSILON 9"
+    asked = session()
+    before = len(_PREPARED)
+    with mock.patch.object(PublicLookup, "_read", side_effect=PublicLookup._read) as read:
+        for _ in range(3):
+            asked.sql(text, tables={"places": places})  # type: ignore[attr-defined]
+        assert read.call_count == 1
+        assert asked.sql(text, tables={"places": places.slice(0, 1)}).column("country") == ["IT"]  # type: ignore[attr-defined]
+        assert read.call_count == 2
+    assert len(_PREPARED) > before
+    asked = None  # type: ignore[assignment]
+    del places, read
+    gc.collect()
+    assert len(_PREPARED) <= before

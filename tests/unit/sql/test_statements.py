@@ -86,6 +86,20 @@ def test_counts_sums_and_means_of_one_release_fit_together() -> None:
     assert deviation == pytest.approx(delays.std(ddof=1), rel=1e-4)
 
 
+def test_arithmetic_of_decimal_constants_is_exact() -> None:
+    table = pa.table({"x": [0.05, 0.06, 0.07, 0.3, 7.0]})
+    asked = Session(Dataset(table, name="t", bounds={"x": (0, 9)}), 100)
+    for condition, rows in {
+        "x BETWEEN 0.06 - 0.01 AND 0.06 + 0.01": 3,
+        "x = 0.1 + 0.2": 1,
+        "x = 0.07 * 100": 1,
+        "x = 3 * 0.1": 1,
+        "x = -(1 - 1.3)": 1,
+    }.items():
+        with without_noise():
+            assert asked.sql(f"SELECT COUNT(*) AS n FROM t WHERE {condition} WITH EPSILON 1").column("n") == [rows]
+
+
 def test_intervals_hold_the_exact_answers() -> None:
     text = "SELECT COUNT(*), COUNT(delay), SUM(delay), AVG(delay), VAR_SAMP(delay) FROM flights WITH EPSILON 1"
     delays = TABLE.column("delay").drop_null().to_numpy()
@@ -227,6 +241,8 @@ REFUSED = {
     "SELECT COUNT(DISTINCT note) FROM flights WITH EPSILON 1": "id of the unit",
     "SELECT MAX(delay) FROM flights ERROR WITHIN 5%": "WITH EPSILON for MIN and MAX",
     "SELECT MODE(carrier) FROM flights ERROR WITHIN 5%": "error in rows",
+    "SELECT MODE(month) FROM flights WITH EPSILON 1": "[categories] month = [1, 2, 3]",
+    "SELECT MODE(UPPER(carrier)) FROM flights WITH EPSILON 1": "a column with public values in MODE",
     "SELECT COUNT(*) / AVG(delay) FROM flights ERROR WITHIN 5": "a share such as 5%",
     "SELECT COUNT(*) FROM flights ERROR WITHIN 5%, 3": "one error for all columns, or 1",
     "SELECT COUNT(*) FROM flights TABLESAMPLE 10% WITH EPSILON 1": "",
