@@ -190,8 +190,9 @@ COLUMNS: dict[str, Any] = {"age": (18, 80), "job": ["a", "b"], "flag": "boolean"
 FITS: dict[str, Callable[..., Any]] = {
     "rich": lambda **more: expost.Classifier(epsilon=0.5, simulation_seed=7, **more),
     "pay": lambda **more: expost.Regressor(epsilon=0.5, simulation_seed=7, **more),
+    "job": lambda **more: expost.Classifier(epsilon=0.5, calibrate=True, simulation_seed=7, **more),
 }
-TARGETS: dict[str, Any] = {"rich": ["no", "yes"], "pay": (0, 6)}
+TARGETS: dict[str, Any] = {"rich": ["no", "yes"], "pay": (0, 6), "job": ["a", "b", "c"]}
 
 
 def assert_odd_cells_change_one_number(fit: Callable[[Rows], Any], columns: list[str], seed: int) -> None:
@@ -222,7 +223,7 @@ def test_one_odd_cell_of_any_kind_of_table_changes_one_number(target: str, table
         columns = {**COLUMNS, target: TARGETS[target]}
         return FITS[target](columns=columns).fit(TABLES[table](rows, tmp_path), target=target)
 
-    assert_odd_cells_change_one_number(fit, [*COLUMNS, target], sum(map(ord, target + table)))
+    assert_odd_cells_change_one_number(fit, list(dict.fromkeys([*COLUMNS, target])), sum(map(ord, target + table)))
 
 
 # An odd id can change the dtype of its column, and so the keyed hash of every id. All rows are kept here, so that none of
