@@ -207,9 +207,8 @@ class Classifier(ClassifierMixin, TabularEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         asked = self.__dict__["score"]
         area = isinstance(asked, tuple | list) and bool(asked) and asked[0] == "auc"
-        # What only a pair of classes has: the pure ways, areas under the curve and reports.
-        pure = self.delta == 0 or self.method == "objective"
-        tags.classifier_tags.multi_class = not (pure or area or bool(self.report))
+        # What only a pair of classes has: areas under the curve and reports.
+        tags.classifier_tags.multi_class = not (area or bool(self.report))
         return tags
 
     @share_parameters(PREDICTED_ROWS)
