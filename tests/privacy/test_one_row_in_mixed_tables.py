@@ -190,8 +190,9 @@ COLUMNS: dict[str, Any] = {"age": (18, 80), "job": ["a", "b"], "flag": "boolean"
 FITS: dict[str, Callable[..., Any]] = {
     "rich": lambda **more: expost.Classifier(epsilon=0.5, simulation_seed=7, **more),
     "pay": lambda **more: expost.Regressor(epsilon=0.5, simulation_seed=7, **more),
+    "job": lambda **more: expost.Classifier(epsilon=0.5, calibrate=True, simulation_seed=7, **more),
 }
-TARGETS: dict[str, Any] = {"rich": ["no", "yes"], "pay": (0, 6)}
+TARGETS: dict[str, Any] = {"rich": ["no", "yes"], "pay": (0, 6), "job": ["a", "b", "c"]}
 
 
 def assert_odd_cells_change_one_number(fit: Callable[[Rows], Any], columns: list[str], seed: int) -> None:
@@ -222,7 +223,7 @@ def test_one_odd_cell_of_any_kind_of_table_changes_one_number(target: str, table
         columns = {**COLUMNS, target: TARGETS[target]}
         return FITS[target](columns=columns).fit(TABLES[table](rows, tmp_path), target=target)
 
-    assert_odd_cells_change_one_number(fit, [*COLUMNS, target], sum(map(ord, target + table)))
+    assert_odd_cells_change_one_number(fit, list(dict.fromkeys([*COLUMNS, target])), sum(map(ord, target + table)))
 
 
 # An odd id can change the dtype of its column, and so the keyed hash of every id. All rows are kept here, so that none of
@@ -264,3 +265,44 @@ def test_ids_of_every_kind_keep_their_persons_apart_also_in_a_column_of_objects(
         known = {person: cell for person, cell in zip(persons, found, strict=True) if person is not None}
         assert [known.get(person) for person in persons] == found
         assert len(set(known.values())) == 6
+
+
+DESCRIPTION = """
+source = "table.csv"
+[bounds]
+age = [18, 80]
+pay = [0, 6]
+when = ["2024-01-01", "2024-12-31"]
+[categories]
+job = ["a", "b"]
+rich = ["no", "yes"]
+[types]
+id = "integer"
+flag = "boolean"
+[derive]
+old = "age > 40"
+"""
+
+
+@pytest.mark.parametrize("table", ["pandas", "pandas objects", "mapping of lists", "mapping of arrays", "csv"])
+@pytest.mark.parametrize("target", ["rich", "pay", "old"])
+def test_one_odd_cell_of_a_described_table_changes_one_number(target: str, table: str, tmp_path: Path) -> None:
+    text = DESCRIPTION if table != "mapping of lists" else DESCRIPTION.replace('id = "integer"\n', "")
+    (tmp_path / "described.toml").write_text(text)
+
+    def fit(rows: Rows) -> Any:
+        model = FITS["pay" if target == "pay" else "rich"](columns=str(tmp_path / "described.toml"))
+        return model.fit(TABLES[table](rows, tmp_path), target=target)
+
+    assert_odd_cells_change_one_number(
+        fit, ["age", "job", "flag", "when", "rich", "pay"], sum(map(ord, target + table))
+    )
+
+
+@pytest.mark.parametrize("target", ["rich", "pay"])
+def test_one_odd_cell_of_a_named_column_of_targets_changes_one_number(target: str) -> None:
+    def fit(rows: Rows) -> Any:
+        frame = pandas.DataFrame({name: vector(cells) for name, cells in listed(rows).items()})
+        return FITS[target](columns={**COLUMNS, target: TARGETS[target]}).fit(frame.drop(columns=target), frame[target])
+
+    assert_odd_cells_change_one_number(fit, [*COLUMNS, target], sum(map(ord, target)))

@@ -9,7 +9,7 @@ from expost.core import InvalidRequest
 from expost.data import Dataset
 from expost.data.canonical_cell import Kind
 
-__all__ = ["check_declared", "read_described_bounds"]
+__all__ = ["check_declared", "read_described_bounds", "read_described_classes"]
 
 _LISTED = 4  # unnamed columns up to this many are written one by one
 
@@ -92,6 +92,22 @@ def read_described_bounds(
             do=f"Describe the dataset with bounds={{{template}}}, or pass feature_bound=",
         )
     return found if not missing else None, dataset.bounds.get(target)
+
+
+def read_described_classes(dataset: Dataset, target: Any) -> list[Any] | None:
+    """Return the classes that a dataset was described with: categories, or false and true; None if it has none.
+
+    >>> import pyarrow as pa
+    >>> people = Dataset(pa.table({"sick": [True], "city": ["Rome"]}), categories={"city": ["Rome", "Oslo"]})
+    >>> read_described_classes(people, "city"), read_described_classes(people, "sick")
+    (['Rome', 'Oslo'], [False, True])
+    """
+    if not isinstance(target, str):
+        return None
+    found = dataset.categories.get(target)
+    if found is not None:
+        return [each for each in found if each is not None]
+    return [False, True] if dataset.schema.kind(target) is Kind.BOOLEAN else None
 
 
 def _truth_bounds(dataset: Dataset, name: str) -> tuple[float, float] | None:

@@ -157,6 +157,12 @@ class OneOf(Generic[Model]):
 
     def _fit_tried(self, tried: list[Any], X: Any, y: Any, features: tuple[str, ...] | None, pay: Pay) -> Model:
         given = tried[0]._read_given(X, y, features)
+        if not given.unit.is_row:
+            raise InvalidRequest(
+                "Expected single rows to choose among models trained by gradient descent: some are held out for a test",
+                got=str(given.unit),
+                do="Pass models of expost.Classifier or expost.Regressor",
+            )
         for other in tried[1:]:
             other.__dict__ |= {name: value for name, value in vars(tried[0]).items() if name.endswith("_")}
         problems = [model._build_problem(given, ladder=False) for model in tried]

@@ -479,8 +479,7 @@ class Session(StatisticMethods, SqlMethods):
 
         Fits protect what the dataset protects. Where rows are added or removed their number is private: pass ``rows=``
         to the estimator, about how many there are; linear models count them under noise, inside the bill, if it is
-        left out. With an id as unit and ``max_rows_per_unit``, ``Ridge``, ``LogisticRegression`` and ``HuberSVC`` give
-        the rows of a person one weight together.
+        left out. With an id as unit and ``max_rows_per_unit`` the rows of a person have one weight together.
 
         Parameters
         ----------

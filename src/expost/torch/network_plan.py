@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from expost.core import Ladder, Release, Unit
+from expost.core import Ladder, Release
 from expost.data.row_identity import KEY_BITS
 from expost.models.descent.stopping_test import ScoreRule, ValidationTest
 from expost.models.descent.trainer import TrainingTable
@@ -19,9 +19,8 @@ __all__ = ["UnitTraining", "advise_after_miss"]
 
 @dataclass(frozen=True, kw_only=True)
 class UnitTraining(TrainingPlan):
-    """A training whose entries are units: rows, or persons. Its receipt names the unit."""
+    """A training whose entries are units: rows, or the persons that ids name."""
 
-    unit: Unit
     ids: PersonIds | None = None
 
     def climb(self, sealed: TrainingTable, bits: BitSource) -> Release[Any]:
@@ -29,8 +28,7 @@ class UnitTraining(TrainingPlan):
         if self.ids is not None:
             assert isinstance(sealed, ModuleTable)
             sealed = sealed.with_people(self.ids, bits.integer(KEY_BITS).to_bytes(KEY_BITS // 8, "little"))
-        release = super().climb(sealed, bits)
-        return replace(release, receipt=replace(release.receipt, unit=self.unit))
+        return super().climb(sealed, bits)
 
 
 def advise_after_miss(plan: TrainingPlan, *, cap: float, usual: bool) -> str:

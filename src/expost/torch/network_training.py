@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
@@ -358,10 +359,14 @@ def _make_problem(
         rate = float(rational(learning_rate, "learning_rate"))
     if scheduler is None and usual:
         scheduler = partial(FallingRate, steps=steps)
-    row_loss = _cross_entropy if loss is None else loss
+    given = loss
+    if isinstance(loss, nn.modules.loss._Loss) and loss.reduction == "mean":  # PyTorch's default
+        given = copy.copy(loss)
+        given.reduction = "none"
+    row_loss = _cross_entropy if given is None else given
     problem = ModuleProblem(
         model=model.to(place),
-        loss=KnownLabels(loss) if isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss) else row_loss,
+        loss=KnownLabels(given) if isinstance(given, nn.CrossEntropyLoss | nn.NLLLoss) else row_loss,
         clip=length,
         optimizer=optimizer or make_usual_optimizer(rate),
         scheduler=scheduler,

@@ -64,9 +64,12 @@ def find_example(
                     trace.running.clear()
                 continue
             return synthetic, outputs
+    whole = misfit.endswith("these inputs") and not any(part.is_floating_point() for part in input_parts(inputs))
     raise InvalidRequest(
         f"Expected a model, a loss and rows that fit together: shapes, types, and a loss for each row; {misfit}",
-        do="Try the loss of the model on a synthetic batch first",
+        do="Pass floats, such as images.float() / 255; whole numbers are for embeddings"
+        if whole
+        else "Try the loss of the model on a synthetic batch first",
     )
 
 

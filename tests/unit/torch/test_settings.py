@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
 from torch import nn  # noqa: E402
 
+from expost.core import InvalidRequest  # noqa: E402
 from expost.torch.module_learner import ModuleProblem  # noqa: E402
 from expost.torch.network_training import hash_problem, train  # noqa: E402
 
@@ -86,3 +87,26 @@ def test_a_training_says_its_settings() -> None:
     said = [train(net(), (rows, labels), learning_rate=rate, **terms).receipt.terms["settings"] for rate in (0.5, 0.4)]
 
     assert said[0] != said[1]
+
+
+@pytest.mark.parametrize(
+    ("loss", "outputs"), [(nn.CrossEntropyLoss(), 2), (nn.MSELoss(), 1), (nn.BCEWithLogitsLoss(), 1)], ids=str
+)
+def test_a_loss_with_the_default_reduction_is_taken_row_by_row(loss: Any, outputs: int) -> None:
+    rows = torch.randn(100, 3)
+    targets = (rows[:, 0] > 0).long() if outputs == 2 else (rows[:, :1] > 0).float()
+    by_row = type(loss)(reduction="none")
+    found = []
+    for each in (loss, by_row):
+        torch.manual_seed(0)
+        terms: dict[str, Any] = {"rows": 100, "epsilon": 5.0, "steps": 3, "batches": "full", "simulation_seed": 1}
+        found.append(train(nn.Linear(3, outputs), (rows, targets), loss=each, **terms).value.weight.tolist())
+
+    assert found[0] == found[1] and loss.reduction == "mean"
+
+
+def test_whole_numbers_for_a_layer_of_floats_are_answered_with_a_line_to_write() -> None:
+    images = torch.randint(0, 255, (50, 4, 4), dtype=torch.uint8)
+
+    with pytest.raises(InvalidRequest, match=r"images\.float\(\) / 255"):
+        train(nn.Sequential(nn.Flatten(), nn.Linear(16, 2)), (images, torch.zeros(50).long()), rows=50, epsilon=1.0)

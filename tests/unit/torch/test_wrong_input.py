@@ -186,7 +186,7 @@ def test_numbers_are_taken_in_the_precision_of_the_model(data: Any, kind: Any) -
 
 
 def test_a_loss_that_is_reduced_is_told_so(ledger: str) -> None:
-    assert "one loss per row" in refused(ledger, nn.Linear(1, 2), PAIR, loss=nn.CrossEntropyLoss())
+    assert "one loss per row" in refused(ledger, nn.Linear(1, 2), PAIR, loss=nn.CrossEntropyLoss(reduction="sum"))
 
 
 def test_an_accuracy_of_probabilities_is_refused(ledger: str) -> None:

@@ -113,9 +113,19 @@ class ClippedGradient:
         return self.head.outputs * self.grid.columns
 
     def measure(
-        self, rows: GridRows, targets: NDArray[Any], weights: Floats, index: Index, *, watcher: Watcher | None = None
+        self,
+        rows: GridRows,
+        targets: NDArray[Any],
+        weights: Floats,
+        index: Index,
+        *,
+        watcher: Watcher | None = None,
+        row_weights: Floats | None = None,
     ) -> Sealed:
-        """Return the sealed sum over the rows in ``index``, one integer per weight, flat."""
+        """Return the sealed sum over the rows in ``index``, one integer per weight, flat.
+
+        ``row_weights`` are the shares with which rows count; those of one unit add up to at most 1.
+        """
         rounded = _RoundedWeights.of(weights, self.grid, coarse=self._uses_digits)
 
         def sums() -> Iterator[NDArray[Any]]:
@@ -124,7 +134,8 @@ class ClippedGradient:
                 scores, wanted = rounded.compute_scores(singles), targets[part]
                 if watcher is not None:
                     watcher(scores.astype(np.float64), wanted)
-                residuals = self.clip_residuals(self.head.compute_residuals(scores, wanted), inverses)
+                shares = None if row_weights is None else row_weights[part]
+                residuals = self.clip_residuals(self.head.compute_residuals(scores, wanted), inverses, shares)
                 yield _sum_by_digits(residuals, singles) if self._uses_digits else _sum_products(residuals, singles)
 
         total = _add_up(sums())

@@ -21,14 +21,16 @@ from expost.core import (
     Release,
     Target,
     TargetNotMet,
+    Unit,
     explain_arguments,
     share_parameters,
 )
 from expost.core.rational import rational
 from expost.data import Dataset
 from expost.data.canonical_cell import Kind
+from expost.data.person_rows import PersonRows, read_added_rows
 from expost.data.row_source import RowSource, column_names, read_rows
-from expost.models.declared_bounds import check_declared, read_described_bounds
+from expost.models.declared_bounds import check_declared, read_described_bounds, read_described_classes
 from expost.models.descent.descent_rule import DescentRule
 from expost.models.descent.feature_grid import FeatureGrid
 from expost.models.descent.linear_learner import LinearProblem, LinearScores, default_steps
@@ -51,6 +53,7 @@ from expost.models.estimator import (
     read_feature_names,
     remember_columns,
 )
+from expost.noise.bits import system_bits
 
 __all__ = ["GivenRows", "PrivateGradientModel"]
 
@@ -66,17 +69,20 @@ _STORED = {Kind.TEXT: pa.large_string(), Kind.TIME: pa.timestamp("us"), Kind.OTH
 class GivenRows:
     """What a model is fitted to: where the rows are, and the public facts about them.
 
-    ``gathered`` makes features and targets of ``data``; it is called once the ledger is charged.
+    ``gathered`` makes features and targets of ``data``, and the weights of persons' rows; it is called once the ledger is
+    charged.
     """
 
     data: Any
-    gathered: Callable[[Any], tuple[Any, NDArray[Any]]]
+    gathered: Callable[[Any], tuple[Any, ...]]
     width: int
     names: tuple[str, ...] | None = None
     rows: int | None = None
     bounds: Any = None
     target_bounds: Any = None
     """Bounds that a dataset was described with, of features and target."""
+    unit: Unit = Unit()
+    rows_per_unit: int = 1
 
     def __repr__(self) -> str:
         return f"<private rows of {self.width} features>"
@@ -100,7 +106,7 @@ class PrivateGradientModel(PrivateEstimator):
     delta : float, default 1e-6
         The delta of the guarantee, from 1e-18 to 0.1. Choose it far below 1 / rows.
     rows : int or "observed"
-        About how many rows there are, as public knowledge. A wrong number costs accuracy, never privacy.
+        About how many rows there are, or persons if the unit of a ``Dataset`` is an id, as public knowledge. A wrong number costs accuracy, never privacy.
         ``"observed"`` declares the number of rows public and counts them.
     feature_bound : float, optional
         Rows are shortened to this Euclidean length. Default: the root of the number of columns with ``bounds``. Without
@@ -222,14 +228,19 @@ class PrivateGradientModel(PrivateEstimator):
     def _fit_given(self, given: GivenRows, pay: Callable[[Query, Any], Release[Any]], public: Any) -> Self:
         """Build the query, let it be paid for, and keep what was released."""
         order = replace(self._build_order(given.width, given.rows), public_test=public is not None)
+        if not given.unit.is_row:
+            order = self._check_persons(order)
         course = order.plan_course()
         problem = self._build_problem(given, ladder=len(course.schedule.phases) > 1)
         problem.check(course.schedule)
         rule = None if course.target is None else self._build_rule(course.target, measured=course.measured)
+        if rule is not None:
+            rule = replace(rule, rows_per_unit=given.rows_per_unit)
         query = TrainingPlan.along(
             course,
             question=f"train {type(self).__name__}",
             table=lambda data: problem.table(*given.gathered(data)),
+            unit=given.unit,
             rule=rule,
             public=None if public is None or rule is None else self._public_test(public, rule),
             terms={
@@ -241,11 +252,12 @@ class PrivateGradientModel(PrivateEstimator):
                 "momentum": problem.rule.momentum,
                 "averaging": problem.rule.averaging,
                 "regularization": problem.rule.regularization,
+                **({} if given.unit.is_row else {"rows per unit, at most": given.rows_per_unit}),
                 # A checkpoint is continued only if everything that a step depends on, besides rows and noise, is equal.
                 "settings": hash_settings({"problem": repr(problem), "labels": self._describe_labels()}),
             },
             progress=RichProgress if check_flag(self.progress, "progress") else None,
-            watch=Watch(scale=self._score_unit()) if self.progress else None,
+            watch=Watch(scale=self._score_unit()) if self.progress and given.unit.is_row else None,
         )
         try:
             with limit_threads():
@@ -257,11 +269,31 @@ class PrivateGradientModel(PrivateEstimator):
         self._keep_release(release, course)
         return self
 
+    def _check_persons(self, order: TrainingOrder) -> TrainingOrder:
+        """Return the order of a training of persons, in which all rows are in every step; refuse what needs parts of them."""
+        held_out = order.score is not None and not (
+            order.public_test or replace(order, batches="full").measures_all_rows
+        )
+        wrong = {
+            f"batches={order.batches!r}": order.batches not in ("auto", "full"),
+            "batch_size": order.batch_size is not None,
+            "a checkpoint": self.checkpoint is not None,
+            "rows held out for the score (validation_share, phases, noise_multiplier)": held_out,
+            'a score of "r2"': isinstance(order.score, tuple | list) and order.score[:1] in (("r2",), ["r2"]),
+        }
+        for what, found in wrong.items():
+            if found:
+                raise InvalidRequest(
+                    f"Expected a training without {what}: persons with several rows are in every step together",
+                    do="Leave it out, or use expost.Classifier or expost.Regressor",
+                )
+        return replace(order, batches="full")
+
     def _read_given(self, X: Any, y: Any, features: tuple[str, ...] | None = None) -> GivenRows:
         """Collect the rows and what is public about them. Shapes are checked, values are not: they are private."""
         if isinstance(X, Dataset):
             return self._given_dataset(X, y, features)
-        self._described_targets = None
+        self._described_targets, self._described_classes, self._unit = None, None, Unit()
         matrix, targets = self._read_matrix(X), self._encode_targets(self._read_vector(y))
         if len(targets) != matrix.shape[0]:
             raise InvalidRequest("Expected one target for each row", do="Pass a vector as long as the table")
@@ -278,7 +310,9 @@ class PrivateGradientModel(PrivateEstimator):
                 do="Pass classes=[...], the public ones",
             )
         declared = self._build_order(1, None).rows
-        source = read_rows(dataset, target, names=features, declared_rows=declared)
+        read = read_rows if dataset.unit.is_row else read_added_rows
+        source = read(dataset, target, names=features, declared_rows=declared)
+        self._unit, self._described_classes = dataset.unit, read_described_classes(dataset, target)
         remember_columns(self, source.names, source.width)
         needed = self.bounds is None and self.feature_bound is None
         bounds, self._described_targets = read_described_bounds(dataset, source.names or (), target, needed=needed)
@@ -286,16 +320,24 @@ class PrivateGradientModel(PrivateEstimator):
         no_targets = self._encode_targets(pa.nulls(0, _STORED.get(dataset.schema.kind(target), pa.float64())))
         classes = self._public_classes()
         if classes is not None:
-            source = read_rows(dataset, target, names=features, declared_rows=declared, classes=classes)
+            source = read(dataset, target, names=features, declared_rows=declared, classes=classes)
 
-        def gather(rows: RowSource) -> tuple[Any, NDArray[Any]]:
-            # All rows at once: training goes over them many times.
-            parts = list(rows.read())
-            matrix = np.concatenate([np.zeros((0, rows.width)), *(np.asarray(part, np.float64) for part, _ in parts)])
-            labels = np.concatenate([labels for _, labels in parts]) if parts else no_targets
-            return matrix, self._encode_targets(labels) if classes is None else labels
+        def gather(rows: RowSource) -> tuple[Any, ...]:
+            # All rows at once: training goes over them many times. Which rows a person keeps is drawn afresh.
+            parts: list[Any]
+            if isinstance(rows, PersonRows):
+                parts = list(rows.read_weighted(system_bits().words(4).tobytes()))
+            else:
+                parts = list(rows.read())
+            matrix = np.concatenate([np.zeros((0, rows.width)), *(np.asarray(part[0], np.float64) for part in parts)])
+            labels = np.concatenate([part[1] for part in parts]) if parts else no_targets
+            targets = self._encode_targets(labels) if classes is None else labels
+            if not isinstance(rows, PersonRows):
+                return matrix, targets
+            return matrix, targets, np.concatenate([np.zeros(0), *(part[2] for part in parts)])
 
-        described = {"bounds": bounds, "target_bounds": self._described_targets}
+        described: dict[str, Any] = {"bounds": bounds, "target_bounds": self._described_targets}
+        described |= {"unit": source.unit, "rows_per_unit": source.rows_per_unit}
         return GivenRows(source, gather, source.width, names=source.names, **described)
 
     def _public_test(self, public: Any, rule: ScoreRule) -> PublicTest:
@@ -334,6 +376,10 @@ class PrivateGradientModel(PrivateEstimator):
     @property
     def _bill_adjacency(self) -> Adjacency:
         return Adjacency.ADD_REMOVE
+
+    @property
+    def _bill_unit(self) -> Unit:
+        return self._unit
 
     def _answer_query(self, query: Any, data: Any, **terms: Any) -> Release[Any]:
         return run_training(query, data, checkpoint=self.checkpoint, **terms)
@@ -387,6 +433,7 @@ class PrivateGradientModel(PrivateEstimator):
         self._described_targets = given.target_bounds  # where several models share the rows, one of them read them
         self._check_declared(given)
         lows, highs = read_column_bounds(self._column_bounds(given), given.width, given.names)
+        most = given.rows_per_unit
         bound = math.sqrt(given.width) if lows is not None else 1.0
         if self.feature_bound is not None:
             bound = float(rational(self.feature_bound, "feature_bound"))
@@ -399,10 +446,11 @@ class PrivateGradientModel(PrivateEstimator):
             for name in ("momentum", "regularization", "averaging")
         )
         if self.solver == "newton":  # a quotient needs neither momentum nor weights
-            return LinearProblem(grid, head, clip, DescentRule(rate, 0.0, penalty, averaging), self.solver)
+            return LinearProblem(grid, head, clip, DescentRule(rate, 0.0, penalty, averaging), self.solver, most)
         # Squared errors have unbounded slopes: sums of gradients that are weighted too high would diverge.
         weighing = ladder and not isinstance(head, Squared)
-        return LinearProblem(grid, head, clip, DescentRule(rate, momentum, penalty, averaging, weighing), self.solver)
+        rule = DescentRule(rate, momentum, penalty, averaging, weighing)
+        return LinearProblem(grid, head, clip, rule, self.solver, most)
 
     # What the subclasses define -----------------------------------------------------------------------------------
 
@@ -434,6 +482,8 @@ class PrivateGradientModel(PrivateEstimator):
     coef_: NDArray[np.float64]
     intercept_: Any
     _described_targets: Any = None
+    _described_classes: list[Any] | None = None
+    _unit = Unit()
     _missing: Any = 0.0  # replaces missing values in a file of an earlier version
 
     def _keep_release(self, release: Release[LinearScores], course: TrainingCourse | None) -> None:

@@ -31,7 +31,8 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 Lattice = TypeVar("Lattice")
-GridTable = tuple[GridRows, NDArray[Any]]
+GridTable = tuple[GridRows, NDArray[Any], Floats | None]
+"""Rows, their targets, and the weights of persons' rows; None where a row is a unit."""
 
 _CHUNK = 1 << 13  # rows scored at a time
 _SPARE_BITS = 8  # of noise beyond 32 bits
@@ -98,6 +99,7 @@ class LinearLearner:
     def __init__(self, problem: LinearProblem, training: GridTable, validation: GridTable | None = None) -> None:
         self._grid, self._head, self._clip = problem.grid, problem.head, problem.clip
         self._training, self._validation = training, validation
+        self._rows_per_unit = problem.rows_per_unit
         self._descent = Descent(problem.rule, np.zeros((self._head.outputs, self._grid.columns)))
         self._gradient: ClippedGradient | None = None
         self._scale, self._stride = 0.0, Stride(0.0)
@@ -125,7 +127,7 @@ class LinearLearner:
     def open(self, phase: Phase, expected_size: float) -> Sensitivity:
         """Begin a phase: choose the finest lattice and the longest steps that its noise allows."""
         multiplier, length = float(phase.noise_multiplier), math.sqrt(self._grid.longest) / self._grid.unit
-        terms = (self._grid, self._head, self._clip, multiplier, expected_size)
+        terms = (self._grid, self._head, self._clip, multiplier, expected_size, self._rows_per_unit)
         self._gradient = _with_spare_bits(lambda spare: ClippedGradient(*terms, spare_bits=spare))
         self._scale = 1 / (self._gradient.unit * expected_size)
         self._stride = self._descent.rule.find_stride(
@@ -139,13 +141,14 @@ class LinearLearner:
 
     def measure(self, index: Index) -> Sealed:
         assert self._gradient is not None
-        rows, targets = self._training
+        rows, targets, shares = self._training
         self._measured = index
-        return self._gradient.measure(rows, targets, self._descent.weights, index, watcher=self._make_watcher())
+        watcher, weights = self._make_watcher(), self._descent.weights
+        return self._gradient.measure(rows, targets, weights, index, watcher=watcher, row_weights=shares)
 
     @property
     def watchable(self) -> tuple[int, float | None]:
-        return count_metrics(self._head)
+        return count_metrics(self._head) if self._rows_per_unit == 1 else (0, None)
 
     def start_watch(self, height: int) -> None:
         self._height = height
@@ -154,7 +157,7 @@ class LinearLearner:
         return self._tally.sealed()
 
     def read_average_watch(self) -> Sealed:
-        rows, targets = self._training
+        rows, targets, _ = self._training
         integers, told = rows.integers()[self._measured], targets[self._measured]
         tally = WatchTally(self._height, self.watchable[0])
         for start in range(0, len(told), _CHUNK):
@@ -176,22 +179,30 @@ class LinearLearner:
         self._descent.apply_gradient(gradient, self._stride)
 
     def score(self, rule: ScoreRule, margin: int) -> Sealed:
-        assert self._validation is not None
-        return Sealed(self._sum_score(rule, *self._validation) - margin, rule.sensitivity)
+        assert self._validation is not None and self._rows_per_unit == 1
+        rows, targets, _ = self._validation
+        return Sealed(self._sum_score(rule, rows, targets) - margin, rule.sensitivity)
 
-    def _sum_score(self, rule: ScoreRule, rows: GridRows, targets: NDArray[Any]) -> int:
-        """Return the exact sum of a score over rows."""
+    def _sum_score(
+        self, rule: ScoreRule, rows: GridRows, targets: NDArray[Any], shares: Floats | None = None, unit: int = 1
+    ) -> int:
+        """Return the exact sum of a score over rows, in parts of ``unit`` if rows have weights."""
         weights, total = self._descent.result, 0
         for start in range(0, len(rows), _CHUNK):
             part = slice(start, min(start + _CHUNK, len(rows)))
-            total += rule.total(self._head, grid_scores(rows.integers()[part], weights, self._grid), targets[part])
+            scores = grid_scores(rows.integers()[part], weights, self._grid)
+            if shares is None:
+                total += unit * rule.total(self._head, scores, targets[part])
+            else:
+                total += rule.total_of_shares(self._head, scores, targets[part], unit * shares[part])
         return total
 
     def measured_score(self, rule: ScoreRule, scale: MeasureScale) -> Sealed:
         """Return the score of all training rows, their number and sums of targets, each in its lattice units, sealed."""
-        rows, targets = self._training
-        total = self._sum_score(rule, rows, targets)
-        numbers = [scale.score * total, scale.count * len(rows), *rule.sum_sides(targets)]
+        rows, targets, shares = self._training
+        total = self._sum_score(rule, rows, targets, shares, scale.score)
+        units = scale.count * len(rows) if shares is None else int(np.floor(scale.count * shares).sum())
+        numbers = [total, units, *rule.sum_sides(targets)]
         return Sealed(np.array(numbers, np.int64), scale.sensitivity)
 
     def public_score(self, rule: ScoreRule, rows: tuple[Any, NDArray[Any]]) -> int:
@@ -242,16 +253,17 @@ class NewtonLearner(LinearLearner):
     def open(self, phase: Phase, expected_size: float) -> Sensitivity:
         """Begin a phase: choose the finest lattice that its noise allows."""
         multiplier = float(phase.noise_multiplier)
-        terms = (self._grid, self._curved_head, self._clip, multiplier)
-        self._curved = _with_spare_bits(lambda spare: CurvedGradient(*terms, spare_bits=spare))
+        terms, most = (self._grid, self._curved_head, self._clip, multiplier), self._rows_per_unit
+        self._curved = _with_spare_bits(lambda spare: CurvedGradient(*terms, rows_per_unit=most, spare_bits=spare))
         self._expected_size = expected_size
         self._deviation = multiplier * float(self._curved.sensitivity.amount)
         return self._curved.sensitivity
 
     def measure(self, index: Index) -> Sealed:
         assert self._curved is not None
-        rows, targets = self._training
-        return self._curved.measure(rows, targets, self._descent.weights, index, watcher=self._make_watcher())
+        rows, targets, shares = self._training
+        watcher, weights = self._make_watcher(), self._descent.weights
+        return self._curved.measure(rows, targets, weights, index, watcher=watcher, row_weights=shares)
 
     def take_step(self, noisy: NDArray[Any]) -> None:
         """Take one damped Newton step from the released sums over their expected number of rows."""
@@ -310,6 +322,8 @@ class LinearProblem:
     clip: float
     rule: DescentRule
     solver: str = "gradient"
+    rows_per_unit: int = field(default=1, repr=False)
+    """The most rows of a person, which share one weight; trainings of persons have no checkpoints."""
 
     def __post_init__(self) -> None:
         _check_solver(self.solver)
@@ -337,8 +351,9 @@ class LinearProblem:
                     do="Lower it, or pass a smaller learning_rate",
                 )
 
-    def table(self, features: Any, targets: NDArray[Any]) -> LinearTable:
-        return LinearTable(self, self.grid.encode_rows(features), targets)
+    def table(self, features: Any, targets: NDArray[Any], shares: Floats | None = None) -> LinearTable:
+        """Return encoded rows; ``shares`` are the weights of persons' rows, which add up to at most 1 for a person."""
+        return LinearTable(self, self.grid.encode_rows(features), targets, shares)
 
 
 @dataclass(frozen=True)
@@ -348,6 +363,7 @@ class LinearTable:
     problem: LinearProblem
     features: GridRows = field(repr=False)
     targets: NDArray[Any] = field(repr=False)
+    shares: Floats | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.features)
@@ -361,8 +377,9 @@ class LinearTable:
 
     def _take_part(self, index: Index) -> GridTable:
         if isinstance(index, slice):
-            return self.features, self.targets
-        return self.features.subset(index), self.targets[index]
+            return self.features, self.targets, self.shares
+        assert self.shares is None  # a part of persons' rows could have parts of persons
+        return self.features.subset(index), self.targets[index], None
 
 
 def default_steps(solver: str, *, phases: bool = False) -> int:

@@ -35,14 +35,14 @@ __all__ = ["SGDClassifier", "SGDRegressor", "label_numbers", "target_numbers"]
 class SGDClassifier(ClassifierMixin, PrivateGradientModel):  # type: ignore[misc]
     """Train a linear classifier (logistic, or softmax over several classes) by private gradient descent.
 
-    Adjacency is add/remove of one row. ``rows``, ``classes`` and all bounds are public facts and must not be read from
+    Adjacency is add/remove of one row, or of one person where the unit of a ``Dataset`` is an id. ``rows``, ``classes`` and all bounds are public facts and must not be read from
     private data.
 
     Parameters
     ----------
     classes : sequence or "observed"
         The labels, as public knowledge. A row with another label contributes nothing. ``"observed"`` declares it public
-        which labels occur and reads them.
+        which labels occur and reads them. Default: the categories of the target of a ``Dataset``.
 
     Attributes
     ----------
@@ -107,22 +107,19 @@ class SGDClassifier(ClassifierMixin, PrivateGradientModel):  # type: ignore[misc
     classes: Any
 
     def _encode_targets(self, labels: Any) -> NDArray[np.intp]:
-        if self.classes is None:
+        known = self._described_classes if self.classes is None else self.classes
+        if known is None:
             raise InvalidRequest(
                 "Expected the classes as public knowledge",
                 do='Pass classes=[...]; or classes="observed" if it is public which labels occur',
             )
-        if isinstance(self.classes, str) and self.classes == OBSERVED:
+        if isinstance(known, str) and known == OBSERVED:
             # The caller declares it public which labels occur; only then may they be read from the data.
             classes = read_observed_classes(labels)
-        elif isinstance(self.classes, str | bytes) or not (
-            isinstance(self.classes, Sequence) or hasattr(self.classes, "__array__")
-        ):
-            raise InvalidRequest(
-                "Expected a list of classes", got=self.classes, do="Pass classes=[...], the public ones"
-            )
+        elif isinstance(known, str | bytes) or not (isinstance(known, Sequence) or hasattr(known, "__array__")):
+            raise InvalidRequest("Expected a list of classes", got=known, do="Pass classes=[...], the public ones")
         else:
-            classes = np.asarray(self.classes)
+            classes = np.asarray(known)
         numbers = label_numbers(labels, classes)
         self.classes_ = classes
         return numbers
@@ -194,7 +191,7 @@ class SGDClassifier(ClassifierMixin, PrivateGradientModel):  # type: ignore[misc
 class SGDRegressor(RegressorMixin, PrivateGradientModel):  # type: ignore[misc]
     """Train a linear regression (squared or Huber loss) by private gradient descent.
 
-    Adjacency is add/remove of one row. ``rows`` and all bounds are public facts and must not be read from private data.
+    Adjacency is add/remove of one row, or of one person where the unit of a ``Dataset`` is an id. ``rows`` and all bounds are public facts and must not be read from private data.
 
     Parameters
     ----------

@@ -60,6 +60,8 @@ class ScoreRule:
     """Of an R^2, 1 - r: the share of the targets' variance that errors may have."""
     centre: float = 0.0
     """Of an R^2, from where targets are measured: any number in [-1, 1] that is public or was released."""
+    rows_per_unit: int = 1
+    """The most rows of a unit. They share one weight, and a score is then measured on all rows only."""
 
     @classmethod
     def of(cls, target: Target, *, scale: float = 1.0, measured: bool = False) -> ScoreRule:
@@ -117,6 +119,17 @@ class ScoreRule:
             return int((np.floor(spread).clip(max=self.span) - lost).sum())
         return int(self.pass_mark * len(targets) - lost.sum())
 
+    def total_of_shares(
+        self, head: Head, scores: NDArray[np.float64], targets: NDArray[Any], shares: NDArray[np.float64]
+    ) -> int:
+        """Return the sum over rows of the value times the share of each, rounded down row by row: against the model."""
+        if self.measure is Measure.ACCURACY:
+            values = np.where(head.find_correct(scores, targets), self.span - self.pass_mark, -self.pass_mark)
+        else:
+            errors = np.abs(np.clip(scores[0], -1.0, 1.0) - targets)
+            values = self.pass_mark - np.ceil(errors * errors * (_ERROR_UNITS / LARGEST_ERROR**2)).clip(max=self.span)
+        return int(np.floor(values * shares).astype(np.int64).sum())
+
     def sum_sides(self, targets: NDArray[Any]) -> list[int]:
         """Return, for an R^2, the sums of the targets' distances from the centre and of their squares, on a grid.
 
@@ -145,7 +158,8 @@ class MeasureScale:
 
     Adjacency: add/remove of one row.
     Sensitivity: L2, of all entries together: a row moves the score's sum by at most ``rule.sensitivity``, the count by 1,
-        and each of the two sums of an R^2's targets by at most ``rule.side_unit``.
+        and each of the two sums of an R^2's targets by at most ``rule.side_unit``. Of a person with k rows each may round
+        the score's sum by one lattice unit more (docs/proofs/measured-score.md, Persons).
     """
 
     score: int
@@ -156,11 +170,12 @@ class MeasureScale:
     @classmethod
     def of(cls, rule: ScoreRule) -> MeasureScale:
         """Return a lattice that is fine compared with the noise, and a count of a tenth of the score's squared length."""
-        most = int(rule.sensitivity.amount)
-        score = max(1, -(-_FINE // most))
-        count = score * most * 3 // 10
+        most, rows = int(rule.sensitivity.amount), rule.rows_per_unit
+        score = max(1, -(-_FINE * rows // most))
+        moved = score * most + (0 if rows == 1 else rows)
+        count = moved * 3 // 10
         sides = 2 if rule.measure is Measure.R2 else 0
-        square = (score * most) ** 2 + count**2 + sides * rule.side_unit**2
+        square = moved**2 + count**2 + sides * rule.side_unit**2
         return cls(score, count, Sensitivity.from_square(square), 2 + sides)
 
 

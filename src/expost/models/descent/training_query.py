@@ -29,6 +29,7 @@ from expost.core import (
     TableChanged,
     Target,
     TargetNotMet,
+    Unit,
 )
 from expost.data.row_identity import KEY_BITS, row_coins
 from expost.ledger import Ledger, Protected
@@ -86,6 +87,7 @@ class TrainingPlan:
     terms: Mapping[str, Any] = field(default_factory=dict)
     progress: Callable[[], Progress] | None = None
     watch: Watch | None = None
+    unit: Unit = Unit()
     start: TrainingProgress | None = None
     save: Callable[[TrainingProgress], None] | None = None
 
@@ -241,6 +243,7 @@ class TrainingPlan:
             promise=self.prices.cap.promise(),
             bill=bill,
             adjacency=Adjacency.ADD_REMOVE,
+            unit=self.unit,
             outcome=outcome,
             target=self.target,
             achieved=achieved,

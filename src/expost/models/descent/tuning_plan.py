@@ -174,7 +174,7 @@ class TuningPlan:
         assert isinstance(result.loss, ApproxLoss)
         passed = result.rung is not None
         terms = dict(self.terms) | {
-            "levels": [str(level) for level in self.ladder.levels],
+            "levels": [float(f"{float(level):.6g}") for level in self.ladder.levels],
             "settings": [setting.name for setting in self.settings],
             "validation share": str(self.validation_share),
         }

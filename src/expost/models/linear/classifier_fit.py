@@ -45,6 +45,8 @@ _WITH_DELTA = ("auto", "objective", "output")
 _PENALTY_PART = 4  # of epsilon, per gradient in which neighbors differ
 _CONSTANT_PART = 3  # times that share where there is a constant column
 _USUAL_EPSILON, _LARGEST_EPSILON = 0.1, 4.0  # where a score is tested; and beyond it the penalty falls no further
+_USUAL_CURVATURE = 0.025  # of a row's loss along a usual coefficient
+_BEARABLE_LOSS = 0.1  # per row, that the noise of a fit may cost before the receipt says so
 _CITATIONS = ("CMS11, Theorem 9", "INSTTW19, Theorem 1", "docs/proofs/objective-perturbation.md")
 
 
@@ -153,7 +155,24 @@ class TiltedClassifier(FitPlan):
             bill=self.worst_case,
             achieved=self.excess_risk,
             citations=_CITATIONS,
+            terms=self._problem.terms | self._note_noise(),
         )
+
+    def _note_noise(self) -> dict[str, str]:
+        """Return a line for the receipt where a given epsilon is likely to buy nothing, from public numbers alone."""
+        problem = self._problem
+        if problem.aim.epsilon is None:
+            return {}
+        pull = problem.ball.bound * problem.neighbours.gradients / (float(self._epsilon) * problem.rows)
+        lost = problem.ball.dimension * pull**2 / _USUAL_CURVATURE
+        if lost <= _BEARABLE_LOSS:
+            return {}
+        columns = "column" if problem.ball.width == 1 else "columns"
+        return {
+            "noise": f"likely to hide what {problem.ball.width} {columns} with rows as long as "
+            f"{problem.ball.bound:.3g} could show; pass a smaller feature_bound that rows have, fewer columns or "
+            "more epsilon, or use expost.Classifier"
+        }
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from expost.data import Dataset
 from expost.data.person_rows import read_added_rows
 from expost.data.row_source import RowSource, column_names, plain_numbers, read_rows
 from expost.data.value_place import label_codes
-from expost.models.declared_bounds import check_declared, read_described_bounds
+from expost.models.declared_bounds import check_declared, read_described_bounds, read_described_classes
 from expost.models.estimator import (
     FITTED_ROWS,
     PREDICTED_ROWS,
@@ -355,6 +355,10 @@ class DeclaredClasses(ClassifierMixin, PrivateLinearModel):  # type: ignore[misc
     _usual_classes = "classes=[...]"  # what errors ask for
 
     def _read_table(self, X: Any, y: Any, features: tuple[str, ...] | None = None) -> RowSource:
+        described = read_described_classes(X, y) if self.classes is None and isinstance(X, Dataset) else None
+        if described is not None:
+            self._set_classes(described)
+            return super()._read_table(X, y, features)
         if self.classes is None:
             raise InvalidRequest(
                 "Expected the classes as public knowledge",

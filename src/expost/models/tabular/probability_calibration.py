@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
+from scipy.special import expit, log_expit
 
+from expost.models.descent.score_head import row_sums
 from expost.models.tabular.rank_tree import RankCounts
 
-__all__ = ["apply_calibration", "describe_reliability", "fit_calibration"]
+__all__ = ["apply_calibration", "describe_reliability", "fit_calibration", "log_odds"]
 
 Floats = NDArray[np.float64]
 _LEVEL, _GROUPS = 5, 3  # levels of the tree that the fit and the receipt read: 32 nodes and 8
 _STEPS = 30
 _SLOPES, _LARGEST_SHIFT = (0.1, 10.0), 10.0
 _PRIOR_ROWS = 10.0  # as if this many rows had said that the probabilities are right
+_LEAST = 1e-300
 _SHOWN = 6.0  # deviations that a group's count must have
 
 
@@ -42,12 +44,33 @@ def fit_calibration(counts: RankCounts) -> tuple[float, float]:
 
 
 def apply_calibration(scores: Floats, calibration: tuple[float, float] | None) -> Floats:
-    """Return scores of the second class (outputs x rows) as calibrated log-odds; unchanged without a calibration.
+    """Return scores (outputs x rows) whose chances are recalibrated; unchanged without a calibration.
+
+    The score of the second of two classes is its log-odds. Of several classes the log-odds of each against the others are
+    mapped alike, which changes no order, and the chances are then divided by their sum.
 
     >>> apply_calibration(np.array([[2.0]]), (0.5, 1.0)).tolist()
     [[2.0]]
     """
-    return scores if calibration is None else scores * calibration[0] + calibration[1]
+    if calibration is None:
+        return scores
+    slope, shift = calibration
+    return (
+        scores * slope + shift
+        if scores.ndim == 1 or len(scores) == 1
+        else np.asarray(log_expit(log_odds(scores) * slope + shift))
+    )
+
+
+def log_odds(scores: Floats) -> Floats:
+    """Return the log-odds of each class (classes x rows) against the others. Those of a row depend on its scores only.
+
+    >>> log_odds(np.log([[0.5], [0.25], [0.25]])).round(3).T.tolist()
+    [[0.0, -1.099, -1.099]]
+    """
+    parts = np.exp(scores - np.maximum.reduce(scores, axis=0))
+    others = [row_sums(np.delete(parts, each, axis=0)) for each in range(len(parts))]
+    return np.asarray(np.log(np.maximum(parts, _LEAST)) - np.log(np.maximum(np.stack(others), _LEAST)))
 
 
 def describe_reliability(counts: RankCounts, calibration: tuple[float, float] | None) -> str:

@@ -64,8 +64,8 @@ _CITATIONS = (
 class PureTraining:
     """How a model of a table will be trained without a delta. A frozen value made from public facts, its own query.
 
-    ``read`` makes the rows of what the dataset holds, once the ledger is charged. ``classes`` is 2, or None for a numeric
-    target. ``moments`` trains a regression by its moments instead of objective perturbation.
+    ``read`` makes the rows of what the dataset holds, once the ledger is charged. ``classes`` is None for a numeric
+    target. Of several classes each is fitted against the others, with an equal part of epsilon. ``moments`` trains a regression by its moments instead of objective perturbation.
 
     Guarantee: pure ex-post, known only after the run: the sum of what ran; at most the cap of the schedule.
     Adjacency: add/remove of one unit; the rows of a unit share a weight of 1.
@@ -106,6 +106,11 @@ class PureTraining:
             self.shape.width, self.shape.squared_length, self.classes, self.rows_per_unit, self.public_rows
         )
 
+    @property
+    def fits(self) -> int:
+        """Return how many fits make a model: one, or one per class if there are several."""
+        return 1 if self.classes is None or self.classes == 2 else self.classes
+
     @cached_property
     def tilted(self) -> TiltedTable:
         """Return how models are fitted by objective perturbation."""
@@ -137,20 +142,14 @@ class PureTraining:
 
     def check(self) -> None:
         """Raise ``InvalidRequest`` if a rung's noise cannot be drawn, or floats cannot resolve a fit; reads no rows."""
-        if self.classes not in (None, 2):
-            raise InvalidRequest(
-                "Expected two classes for a training without a delta. Only binary classification is supported by it",
-                got=self.classes,
-                do="Pass a delta such as 1e-6, and a budget with a delta, to learn several classes",
-            )
         rungs, blank = self.schedule.rungs, TableProfile(1.0, np.zeros(1), np.ones(1), 1.0)
         try:
             self.summary.lattice.check_levels(self.schedule.summary_ladder)
             for rung in rungs:
                 self.score_sum(blank).lattice.check_levels(self.schedule.summary_ladder)
                 if not self.moments:
-                    risk = self.tilted.build_risk(rung.fit, blank, self.public_rows or 10**6)
-                    risk.prices.output_sensitivity(rung.fit)
+                    risk = self.tilted.build_risk(rung.fit / self.fits, blank, self.public_rows or 10**6)
+                    risk.prices.output_sensitivity(rung.fit / self.fits)
             if self.moments:
                 TableMoments(self.shape).check_levels(self.schedule.fit_ladder)
         except InvalidRequest:
@@ -270,12 +269,14 @@ class _PureRun:
         fit, test = (rung.fit, rung.test - looked) if plan.schedule.refines else (rung.fit - looked, rung.test)
         test = rung.far_test if far else test
         self._fits.append(fit)
-        if self._moments is None:
-            slopes, constant = plan.tilted.release(self._blocks, fit, profile, units, self._bits)
+        if self._moments is not None:
+            found = [TableMoments(plan.shape).solve(self._moments.at(number), fit, profile)]
         else:
-            slopes, constant = TableMoments(plan.shape).solve(self._moments.at(number), fit, profile)
+            release, part = partial(plan.tilted.release, self._blocks), fit / plan.fits
+            places = [1] if plan.fits == 1 else range(plan.fits)
+            found = [release(part, profile, units, self._bits, positive=place) for place in places]
         grid = fit_grid(profile)
-        weights = np.append(slopes, constant * (grid.unit / grid.constant))[None, :]
+        weights = np.stack([np.append(slopes, constant * (grid.unit / grid.constant)) for slopes, constant in found])
         self.model = TableModel(profile, weights, find_pure_reach(plan.target, profile))
         return self.measure_score(test), test
 
@@ -406,7 +407,7 @@ class _PureStop:
         """Return whether the noise of a fit at this level costs little, by public and released numbers."""
         shape, classes = self._plan.shape, self._plan.classes is not None
         length = shape.absolute_length + 1  # of a gradient; one of products has about half its square
-        noise = (length**2 if self._plan.moments else length) / float(fit) / profile.rows
+        noise = (length**2 if self._plan.moments else length) / float(fit / self._plan.fits) / profile.rows
         return shape.width * noise**2 / USUAL_CURVATURE[classes] <= _TRAINED
 
     def certified(self, score: MeasuredScore) -> float | None:

@@ -44,8 +44,8 @@ def center_of(profile: TableProfile) -> float:
     >>> round(center_of(TableProfile(1.0, np.zeros(1), np.ones(1), 1.0, shares=(0.75, 0.25))), 3)
     -1.099
     """
-    if len(profile.shares) != 2:
-        return 0.0
+    if len(profile.shares) != 2:  # of several classes each is counted against the others
+        return -math.log(max(len(profile.shares) - 1, 1))
     whole = max(sum(profile.shares), 1e-9)
     return float(logit(min(max(profile.shares[1] / whole, _MOST_EXTREME), 1 - _MOST_EXTREME)))
 

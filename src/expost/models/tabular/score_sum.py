@@ -68,8 +68,12 @@ def read_score(score: Any, failure_probability: Any, *, classifier: bool) -> Tar
     name, value = score if isinstance(score, tuple | list) and len(score) == 2 else (None, None)
     if not isinstance(name, str) or name not in measures:
         example = '("accuracy", 0.9)' if classifier else '("r2", 0.8)'
+        others = _REGRESSOR if classifier else _CLASSIFIER
+        other = "Regressor" if classifier else "Classifier"
         raise InvalidRequest(
-            f"Expected score to be a pair of a measure ({names}) and a number", got=score, do=f"Pass {example}"
+            f"Expected score to be a pair of a measure ({names}) and a number",
+            got=score if name is None else name,
+            do=f"Pass {example}" + (f"; {name} is a score of expost.{other}" if name in others else ""),
         )
     wanted = rational(value, "score", do=f"Pass a positive number for {name}")
     if name in ("accuracy", "auc", "r2") and not wanted < 1:

@@ -12,8 +12,8 @@ from sklearn.base import ClassifierMixin
 
 from expost.core import InvalidRequest, explain_arguments, share_parameters
 from expost.data import Dataset
-from expost.data.canonical_cell import Kind
 from expost.data.value_place import label_codes
+from expost.models.declared_bounds import read_described_classes
 from expost.models.estimator import (
     OBSERVED,
     PREDICTED_ROWS,
@@ -54,7 +54,7 @@ class Classifier(ClassifierMixin, TabularEstimator):  # type: ignore[misc]
         then those of the weighted rows.
     calibrate : bool, default False
         Release counts of probabilities per class, inside the bill, and recalibrate ``predict_proba`` with them. Predictions
-        of classes stay those that were tested. For two classes.
+        of classes stay those that were tested. Of several classes each is calibrated against the others.
 
     Attributes
     ----------
@@ -163,9 +163,7 @@ class Classifier(ClassifierMixin, TabularEstimator):  # type: ignore[misc]
         self, dataset: Dataset, target: str, known: Sequence[Any] | None
     ) -> tuple[NDArray[Any] | None, tuple[float, float]]:
         if known is None:
-            known = dataset.categories.get(target)
-        if known is None and dataset.schema.kind(target) is Kind.BOOLEAN:
-            known = [False, True]
+            known = read_described_classes(dataset, target)
         if known is None:
             raise InvalidRequest(
                 f"Expected the classes of {target!r} as public knowledge",
@@ -189,12 +187,11 @@ class Classifier(ClassifierMixin, TabularEstimator):  # type: ignore[misc]
         measure = asked[0] if isinstance(asked, tuple | list) and asked else None
         two = labels is not None and len(labels) == 2
         calibrated = check_flag(self.calibrate, "calibrate")
-        what = "calibrate=True" if calibrated else "an area under the curve"
-        if not two and (calibrated or measure == "auc"):
+        if not two and measure == "auc":
             raise InvalidRequest(
-                f"Expected two classes for {what}. Only binary classification is supported for it",
+                "Expected two classes for an area under the curve. Only binary classification is supported for it",
                 got=f"{len(labels or ())} classes",
-                do="Leave calibrate out" if calibrated else 'Pass score=("accuracy", 0.9)',
+                do='Pass score=("accuracy", 0.9)',
             )
         if calibrated and measure == "log_loss":
             raise InvalidRequest(
@@ -210,9 +207,8 @@ class Classifier(ClassifierMixin, TabularEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         asked = self.__dict__["score"]
         area = isinstance(asked, tuple | list) and bool(asked) and asked[0] == "auc"
-        # What only a pair of classes has: the pure ways, areas under the curve, calibration and reports.
-        pure = self.delta == 0 or self.method == "objective"
-        tags.classifier_tags.multi_class = not (pure or area or self.calibrate or bool(self.report))
+        # What only a pair of classes has: areas under the curve and reports.
+        tags.classifier_tags.multi_class = not (area or bool(self.report))
         return tags
 
     @share_parameters(PREDICTED_ROWS)

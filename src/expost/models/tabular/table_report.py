@@ -21,7 +21,7 @@ from expost.models.tabular.coefficient_estimates import (
     step_noises,
 )
 from expost.models.tabular.grid_table import GridBlock
-from expost.models.tabular.probability_calibration import describe_reliability, fit_calibration
+from expost.models.tabular.probability_calibration import describe_reliability, fit_calibration, log_odds
 from expost.models.tabular.rank_tree import RankTree, center_of
 from expost.models.tabular.rung_schedule import split_noise
 from expost.models.tabular.table_model import TableModel, fit_grid
@@ -78,7 +78,7 @@ class TableReport:
         """Raise ``InvalidRequest`` if the noise is too large for the integers that sums are made of."""
         ranks, coefficients = self._noises(noise)
         if ranks is not None:
-            RankTree(rows_per_unit).check_noise(ranks)
+            RankTree(rows_per_unit * _count_targets(head)).check_noise(ranks)
         if coefficients is not None:
             for own in step_noises(coefficients):
                 measuring_gradient(profile, fit_grid(profile), head, own, rows_per_unit)
@@ -93,7 +93,7 @@ class TableReport:
         model, lines = finished.model, dict[str, str]()
         ranks, coefficients = self._noises(noise)
         if ranks is not None:
-            tree = RankTree(finished.rows_per_unit, center_of(model.profile))
+            tree = RankTree(finished.rows_per_unit * _count_targets(finished.head), center_of(model.profile))
             total = sum_blocks(finished.blocks, partial(_sum_ranks, tree, model))
             counts = tree.read(tree.release(total, ranks, bits), ranks)
             if self.auc:
@@ -102,7 +102,8 @@ class TableReport:
             if self.calibrate:
                 found = fit_calibration(counts)
                 model = replace(model, calibration=found)
-                lines["calibration"] = f"log-odds times {found[0]:.3g} plus {found[1]:.3g}"
+                each = " of each class" if finished.head.outputs > 1 else ""
+                lines["calibration"] = f"log-odds{each} times {found[0]:.3g} plus {found[1]:.3g}"
             lines["reliability, predicted: observed"] = describe_reliability(counts, model.calibration)
         if coefficients is not None:
             assert self.contrasts is not None
@@ -124,11 +125,22 @@ class TableReport:
         return model, lines
 
 
+def _count_targets(head: CurvedHead) -> int:
+    """Return how often a row is counted: once for two classes, else once for each class, with that part of its weight."""
+    return head.outputs
+
+
 def _sum_ranks(tree: RankTree, model: TableModel, blocks: Iterable[GridBlock]) -> NDArray[np.int64]:
     total = tree.start()
     for rows, targets, weights in blocks:
-        scores = grid_scores(rows.integers(), model.weights, model.grid)[0]
-        tree.add(total, np.column_stack([scores, targets]), weights)
+        scores = grid_scores(rows.integers(), model.weights, model.grid)
+        if len(scores) == 1:
+            tree.add(total, np.column_stack([scores[0], targets]), weights)
+            continue
+        known = targets >= 0
+        for place, odds in enumerate(log_odds(scores)):
+            told = np.where(known, targets == place, -1)
+            tree.add(total, np.column_stack([odds, told]), weights / len(scores))
     return total
 
 

@@ -162,7 +162,7 @@ class TableLadder:
         with self.progress() if self.progress else Quiet() as shown:
             result = self.ladder.run(attempt, score=1.0, bits=bits, entered=show)
         searched = {
-            "levels": [str(level) for level in self.ladder.levels],
+            "levels": [float(f"{float(level):.6g}") for level in self.ladder.levels],
             "settings": [_name(number) for number in range(self.settings)],
         }
         kept = None if result.attempt is None else result.attempt.model

@@ -103,7 +103,7 @@ class TabularEstimator(PrivateEstimator):
         several times the epsilon. Where the budget has no delta, training is pure whatever is passed.
     method : str, default "auto"
         "newton": Newton steps with Gaussian noise, with a delta, for any number of classes. "objective": objective
-        perturbation, pure, for two classes or a number. "moments": moments under Laplace noise, pure, for a number.
+        perturbation, pure, for classes or a number. "moments": moments under Laplace noise, pure, for a number.
         "auto": "newton" with a delta, "objective" without one. The receipt names the way and the reason.
     about : {"rows", "population"}, default "rows"
         Whom the promise of ``score`` is about. "rows": the rows of the table, which the model learns from. "population": what

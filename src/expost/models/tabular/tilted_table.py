@@ -1,4 +1,4 @@
-"""Objective perturbation on encoded rows: one exact minimum under a random tilt, pure, for two classes or a number."""
+"""Objective perturbation on encoded rows: one exact minimum under a random tilt, pure, for classes or a number."""
 
 from __future__ import annotations
 
@@ -80,18 +80,25 @@ class EncodedRows(UnitRows):
     """
 
     def __init__(
-        self, blocks: RowBlocks, shape: EncodedShape, profile: TableProfile, *, units: int, classes: bool
+        self,
+        blocks: RowBlocks,
+        shape: EncodedShape,
+        profile: TableProfile,
+        *,
+        units: int,
+        classes: bool,
+        positive: int = 1,
     ) -> None:
         self.rows, self.ball = units, EncodedBall.of(shape)
-        self._blocks, self._shape, self._profile, self._classes = blocks, shape, profile, classes
+        self._blocks = blocks
+        self._encode = _EncodeChunk(self.ball, shape, profile, classes, positive)
 
     def reduce(self, function: ChunkFunction[T], merge: Callable[[T, T], T]) -> T:
-        encode = _EncodeChunk(self.ball, self._shape, self._profile, self._classes)
-        return sum_blocks(ChangedBlocks(self._blocks, encode), function)
+        return sum_blocks(ChangedBlocks(self._blocks, self._encode), function)
 
     def weighted_chunks(self) -> Iterator[Chunk]:
         """Yield all rows in grid units, with targets and weights."""
-        return map(_EncodeChunk(self.ball, self._shape, self._profile, self._classes), self._blocks())
+        return map(self._encode, self._blocks())
 
 
 @dataclass(frozen=True)
@@ -102,6 +109,8 @@ class _EncodeChunk:
     shape: EncodedShape
     profile: TableProfile
     classes: bool
+    positive: int = 1
+    """The class that is told from the others."""
 
     def __call__(self, rows: RowChunk) -> Chunk:
         ball, profile = self.ball, self.profile
@@ -109,7 +118,7 @@ class _EncodeChunk:
         known = self.shape.contains(rows.features)
         if self.classes:
             known &= np.asarray(rows.targets) >= 0
-            targets = np.where(np.asarray(rows.targets) > 0, 1.0, -1.0)
+            targets = np.where(np.asarray(rows.targets) == self.positive, 1.0, -1.0)
         else:
             targets = (np.asarray(rows.targets, np.float64) - profile.target_middle) / profile.target_spread
         weights = np.asarray(rows.weights, np.float64)
@@ -232,14 +241,21 @@ class TiltedTable:
         return risk
 
     def release(
-        self, blocks: RowBlocks, epsilon: Fraction, profile: TableProfile, units: int, bits: BitSource | None
+        self,
+        blocks: RowBlocks,
+        epsilon: Fraction,
+        profile: TableProfile,
+        units: int,
+        bits: BitSource | None,
+        *,
+        positive: int = 1,
     ) -> tuple[Floats, float]:
-        """Return slopes and constant of the scores of encoded rows."""
+        """Return slopes and constant of the scores of encoded rows; those of one class against the others."""
         risk = self.build_risk(epsilon, profile, units)
         try:
             risk.prices.output_sensitivity(epsilon)
         except InvalidRequest:  # floats cannot resolve the problem: a fact about released numbers
             return np.zeros(self.shape.width), 0.0
-        rows = EncodedRows(blocks, self.shape, profile, units=units, classes=self.classes)
+        rows = EncodedRows(blocks, self.shape, profile, units=units, classes=self.classes, positive=positive)
         theta = risk.release(rows, epsilon, bits=bits)
         return EncodedBall.of(self.shape).unscale(theta)

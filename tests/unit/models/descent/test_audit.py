@@ -29,7 +29,9 @@ def full() -> Any:
 
 def test_missing_clipping_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        ClippedGradient, "clip_residuals", lambda self, residuals, squares: np.rint(residuals * self.residual_unit)
+        ClippedGradient,
+        "clip_residuals",
+        lambda self, residuals, squares, weights=None: np.rint(residuals * self.residual_unit),
     )
 
     assert verdict(full()) is AuditVerdict.VIOLATED

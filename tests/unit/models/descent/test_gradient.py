@@ -99,7 +99,9 @@ def test_a_gradient_at_the_clip_uses_nearly_all_of_the_sensitivity() -> None:
 def test_without_clipping_the_sensitivity_would_be_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case(clip=0.05)
     monkeypatch.setattr(
-        ClippedGradient, "clip_residuals", lambda self, residuals, squares: np.rint(residuals * self.residual_unit)
+        ClippedGradient,
+        "clip_residuals",
+        lambda self, residuals, squares, weights=None: np.rint(residuals * self.residual_unit),
     )
 
     lengths = [np.linalg.norm(case.total(np.array([row])).astype(float)) for row in range(300)]

@@ -179,7 +179,7 @@ def test_a_classifier_that_knows_nothing_loses_as_much_as_it_says() -> None:
 def test_a_learner_that_is_not_watched_counts_nothing() -> None:
     grid = FeatureGrid(2)
     problem = LinearProblem(grid, Logistic(), clip=1.0, rule=DescentRule())
-    learner = LinearLearner(problem, (grid.encode_rows(np.eye(2)), np.array([0, 1])))
+    learner = LinearLearner(problem, (grid.encode_rows(np.eye(2)), np.array([0, 1]), None))
     learner.open(Phase(1, Fraction(3)), 2.0)
     learner.measure(slice(None))
 

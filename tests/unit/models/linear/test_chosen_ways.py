@@ -179,3 +179,16 @@ def test_a_dataset_described_in_part_names_what_is_missing() -> None:
 
     with pytest.raises(InvalidRequest, match=r"none for b, c, d\. Describe the dataset with bounds=\{\"b\": \(LOW"):
         expost.Ridge(epsilon=1).fit(described, "y")
+
+
+def test_a_receipt_says_where_the_noise_hides_what_many_columns_could_show() -> None:
+    random = np.random.default_rng(0)
+    features = np.eye(50)[random.integers(0, 50, 5000)]
+    labels = (features[:, :25].sum(axis=1) > 0).astype(int)
+
+    def terms(**more: Any) -> dict[str, Any]:
+        given: dict[str, Any] = {"classes": (0, 1), "bounds": [(0, 1)] * 50, "simulation_seed": 1} | more
+        return dict(expost.LogisticRegression(**given).fit(features, labels).receipt_.terms)
+
+    assert "expost.Classifier" in terms(epsilon=0.1)["noise"]
+    assert "noise" not in terms(epsilon=20) and "noise" not in terms(epsilon=1, feature_bound=1.0)

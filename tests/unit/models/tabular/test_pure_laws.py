@@ -296,7 +296,7 @@ def test_looks_whose_levels_follow_earlier_readings_seldom_accept_a_model_that_m
         public_rows=declared,
         failure_probability=failure,
     )
-    monkeypatch.setattr(TiltedTable, "release", lambda *_: (np.zeros(SMALL.width), 1.0))
+    monkeypatch.setattr(TiltedTable, "release", lambda *_, **__: (np.zeros(SMALL.width), 1.0))
     find_look, judge = _PureStop.find_look, _PureStop.judge
     looks: list[
         tuple[float, bool]

@@ -9,6 +9,7 @@ import pytest
 import expost
 from expost.core import InvalidRequest, Outcome, PureLoss, TargetNotMet
 from expost.models.tabular.tabular_rows import TabularRows
+from expost.models.tabular.tilted_table import TiltedTable
 from expost.noise.bits import SeededBits
 
 RNG = np.random.default_rng(0)
@@ -106,7 +107,6 @@ def test_what_is_not_possible_without_a_delta_is_refused_in_a_sentence_unpaid(
     monkeypatch.setattr(TabularRows, "__iter__", read)
     session = expost.Session(expost.Dataset(FRAME), 2)
     for model, target in (
-        (classifier(classes=[0, 1, 2], simulation_seed=None), "third"),
         (classifier(method="newton", simulation_seed=None), "rich"),
         (classifier(method="moments", simulation_seed=None), "rich"),
         (classifier(epsilon=1e-9, simulation_seed=None), "rich"),
@@ -114,9 +114,26 @@ def test_what_is_not_possible_without_a_delta_is_refused_in_a_sentence_unpaid(
     ):
         with pytest.raises(InvalidRequest, match=r"Expected .+\. \w+ "):
             model.fit(FRAME, target=target)
-    with pytest.raises(InvalidRequest, match="two classes"):
-        session.fit(expost.Classifier(epsilon=0.5, columns=COLUMNS, classes=[0, 1, 2]), target="third")
     assert float(session.remaining().epsilon) == 2
+
+
+def test_fits_of_several_classes_share_the_level_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    levels: list[Any] = []
+    release = TiltedTable.release
+
+    def noted(self: TiltedTable, blocks: Any, epsilon: Any, *rest: Any, positive: int) -> Any:
+        levels.append((positive, epsilon))
+        return release(self, blocks, epsilon, *rest, positive=positive)
+
+    monkeypatch.setattr(TiltedTable, "release", noted)
+    rows = FRAME.assign(group=np.digitize(AGE, [35, 60]))
+    model = classifier(classes=[0, 1, 2], epsilon=3).fit(rows, target="group")
+
+    assert [place for place, _ in levels] == [0, 1, 2] and len({level for _, level in levels}) == 1
+    assert sum(level for _, level in levels) == model.receipt_.breakdown["generation"]
+    assert model.receipt_.bill == PureLoss(3) and model.score(rows, rows["group"]) > 0.6
+    tested = classifier(classes=[0, 1, 2], epsilon=None, score=("accuracy", 0.55), max_epsilon=20)
+    assert tested.fit(rows, target="group").receipt_.outcome is Outcome.TESTED
 
 
 def test_empty_and_odd_tables_train_without_an_error() -> None:
@@ -150,15 +167,13 @@ def test_pure_models_are_saved_and_predict_the_same(tmp_path: Any) -> None:
 def test_an_interrupted_training_keeps_the_model_that_was_measured_and_pays_for_what_ran(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from expost.models.tabular.tilted_table import TiltedTable
-
     honest, calls = TiltedTable.release, []
 
-    def interrupted(self: TiltedTable, *given: Any) -> Any:
+    def interrupted(self: TiltedTable, *given: Any, **more: Any) -> Any:
         calls.append(given[1])
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return honest(self, *given)
+        return honest(self, *given, **more)
 
     monkeypatch.setattr(TiltedTable, "release", interrupted)
     with pytest.raises(TargetNotMet) as missed:

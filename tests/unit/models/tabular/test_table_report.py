@@ -21,7 +21,7 @@ from expost.models.tabular.rank_tree import RankTree
 from expost.models.tabular.rung_schedule import SideShares, plan_epsilon, plan_score
 from expost.models.tabular.table_encoder import TableEncoder
 from expost.models.tabular.table_profile import TableProfile
-from expost.models.tabular.table_report import TableReport
+from expost.models.tabular.table_report import TableReport, _sum_ranks
 
 COLUMNS = {"age": (18, 80), "job": ["a", "b", "c"]}
 SLOPE, LEVELS = 0.04, np.array([0.0, 1.0, -0.5])
@@ -142,6 +142,37 @@ def test_a_calibrated_model_predicts_the_tested_classes_and_says_how_reliable_it
     expost.save_model(model, tmp_path / "model.json")
     for copy in (expost.load_model(tmp_path / "model.json"), pickle.loads(pickle.dumps(model))):
         assert copy.predict_proba(TABLE).tolist() == model.predict_proba(TABLE).tolist()
+
+
+def test_probabilities_of_several_classes_are_those_of_the_rows(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    age = rng.uniform(18, 80, 20_000)
+    rows = {"age": age, "group": np.digitize(age + rng.normal(0, 8, len(age)), [35, 60])}
+    terms: dict[str, Any] = {"columns": {"age": (18, 80), "group": [0, 1, 2]}, "calibrate": True}
+    model = classifier(**terms).fit(rows, target="group")
+    chances = model.predict_proba(rows)
+
+    assert np.allclose(chances.sum(axis=1), 1) and "of each class" in model.receipt_.terms["calibration"]
+    assert (model.classes_[chances.argmax(axis=1)] == model.predict(rows)).mean() > 0.999
+    for place in range(3):
+        for low, high in ((0.0, 0.3), (0.3, 0.7), (0.7, 1.0)):
+            group = (chances[:, place] >= low) & (chances[:, place] < high)
+            assert abs(chances[group, place].mean() - (rows["group"][group] == place).mean()) < 0.1
+    expost.save_model(model, tmp_path / "model.json")
+    assert expost.load_model(tmp_path / "model.json").predict_proba(rows).tolist() == chances.tolist()
+
+
+def test_a_row_counted_for_each_class_moves_the_counts_by_the_sensitivity_at_most() -> None:
+    model = classifier(columns={"age": (18, 80), "job": list("abc")}).fit(TABLE, target="job").release_.value
+    tree = RankTree(3)
+    moves = []
+    for seed in range(50):
+        random = np.random.default_rng(seed)
+        rows = model.grid.encode_rows(100 * random.normal(size=(1, model.grid.width)))
+        total = _sum_ranks(tree, model, [(rows, random.integers(-1, 3, 1), np.ones(1))])
+        moves.append(float(np.linalg.norm(total.astype(float))) / float(tree.sensitivity.amount))
+
+    assert min(moves) == 0 and 0.5 < max(moves) <= 1
 
 
 def test_noise_that_hides_everything_leaves_probabilities_nearly_as_they_were() -> None:
@@ -274,7 +305,6 @@ def test_a_wrong_confidence_is_refused(confidence: Any) -> None:
         ({"report": 3}, "auc, coefficients"),
         ({"calibrate": 1}, "calibrate"),
         ({"calibrate": True, "epsilon": None, "score": ("log_loss", 0.5)}, "another score than log_loss"),
-        ({"calibrate": True, "classes": ["a", "b", "c"]}, "two classes"),
         ({"report": ["coefficients"], "classes": ["a", "b", "c"]}, "two classes"),
         ({"epsilon": None, "score": ("auc", 0.9), "classes": ["a", "b", "c"]}, "two classes"),
     ],
