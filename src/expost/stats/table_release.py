@@ -306,12 +306,14 @@ class GroupRelease(TableRelease[Groups]):
         if isinstance(other, GroupRelease):
             if set(other.value) != set(labels):
                 raise InvalidRequest("Expected releases of the same groups", do="Combine groups one by one")
-            pairs = {label: (self[label], other[label]) for label in labels}
-        elif isinstance(other, Arithmetic | numbers.Real) and not isinstance(other, bool):
-            pairs = {label: (self[label], other) for label in labels}
+            others: Mapping[Any, Any] = {label: other[label] for label in labels}
+        elif isinstance(other, Arithmetic | numbers.Real):
+            others = dict.fromkeys(labels, other)
         else:
             return NotImplemented
-        return {label: _combine_pair(*(pair[::-1] if swapped else pair), sign) for label, pair in pairs.items()}
+        if swapped:
+            return {label: _combine_pair(others[label], self[label], sign) for label in labels}
+        return {label: _combine_pair(self[label], others[label], sign) for label in labels}
 
     def to_arrow(self) -> pa.Table:
         """Return a table with the group columns, value, low, high, epsilon and met."""
