@@ -198,6 +198,11 @@ class TargetNotMet(ExpostError):
             f"no rung that reaches it under the cap of {receipt.promise}. {paid}. "
             "Raise max_epsilon, or ask for less accuracy"
         )
+        if receipt.paid_before is not None:  # the cap of a refined answer includes what it has cost
+            reason = (
+                f"no rung that reaches it: of max_epsilon {receipt.promise} was left after earlier questions. {paid}. "
+                "Raise max_epsilon to continue, or ask for less accuracy"
+            )
         # Stopping by hand is not a failure of the ladder, and a higher cap would not help.
         if "not reserved" in receipt.terms:
             reason = f"{receipt.terms['not reserved']}. {paid}. Wait for the others, or ask for less accuracy"

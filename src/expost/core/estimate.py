@@ -24,12 +24,15 @@ class Arithmetic:
     """Arithmetic of numbers with intervals. Comparing uses the values; ``a - b`` shows whether a difference is certain."""
 
     __array_ufunc__ = None  # so that a NumPy number on the left leaves the operation to this class
+    _by_group = False  # numbers by group take over where they are the second operand
 
     @abstractmethod
     def to_estimate(self) -> Estimate:
         """Return the number with its interval; raise if this is not one number."""
 
     def _combine(self, other: Any, sign: str, *, swapped: bool = False) -> Any:
+        if isinstance(other, Arithmetic) and other._by_group:
+            return NotImplemented
         try:
             own, given = self.to_estimate(), _as_estimate(other)
         except _NotANumber:

@@ -287,6 +287,8 @@ class FreeCheck:
                 spent[id(own)] = own.spent
         if answer is None:
             known = list(_known_releases(query, design, dataset, cache, own, climbs=climbs))
+            answer = _find_shown(query, known, spent)
+        if answer is None:
             for each, release in known:
                 if release.path is None or release.read < 0:
                     continue
@@ -306,6 +308,21 @@ def _find_answer(query: GradualQuery, design: Design, release: GradualRelease) -
     asked = query.accuracy
     name = query.answer_name(design)
     return release.find_answer(name, asked.failure_probability, epsilon=asked.epsilon, target=asked.target)
+
+
+def _find_shown(
+    query: GradualQuery, known: Sequence[tuple[Design, GradualRelease]], spent: dict[int, Fraction]
+) -> ClimbResult | None:
+    """Return an answer that one of these releases has shown already, and note what had been paid for it.
+
+    A wider error of a quantile is asked of a smaller tree: what a larger one has shown serves it.
+    """
+    for design, release in known:
+        answer = _find_answer(query, design, release)
+        if answer is not None:
+            spent[id(release)] = release.spent
+            return answer
+    return None
 
 
 def _known_releases(

@@ -11,7 +11,7 @@ import numpy as np
 
 from expost.core import InvalidRequest
 from expost.core.rational import finite
-from expost.data.sealed_form import CentredForm, CountForm, ShareForm, SquareForm
+from expost.data.sealed_form import CentredForm, CountForm, ShareForm, SquareForm, TreeForm
 from expost.data.tally import PowerSums
 from expost.stats.gradual_plan import Design, GradualPlan
 from expost.stats.relative_climb import RelativeClimb
@@ -20,6 +20,7 @@ from expost.stats.table_query import group_labels
 __all__ = ["describe_guess", "forecast_bill"]
 
 _FACTS = ("rows", "mean", "std")
+_USUAL_SPREAD = 0.25  # of the width of the bounds: a deviation that nobody has named
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,8 @@ class ExpectedCell:
     def read(cls, given: object) -> ExpectedCell:
         """Read a number, or a mapping with ``rows``, ``mean`` and ``std``."""
         if not isinstance(given, Mapping):
-            return cls(finite(given, "expect", do="Pass the number that you expect"), {})
+            do = "Pass the number that you expect, or a mapping with one for each group"
+            return cls(finite(given, "expect", do=do), {})
         unknown = [name for name in given if name not in _FACTS]
         if unknown:
             raise InvalidRequest(
@@ -96,9 +98,13 @@ def describe_guess(plan: Any, expect: object) -> str:
         The guess, as for ``forecast_bill``.
     """
     form = plan.design.form if isinstance(plan, GradualPlan) and plan.climbs else None
-    if isinstance(expect, Mapping) or not isinstance(form, ShareForm | CentredForm | SquareForm):
+    if isinstance(expect, Mapping) or not isinstance(form, ShareForm | CentredForm | SquareForm | TreeForm):
         return ""
-    return f'supposing {finite(expect, "expect"):.10g} rows, of the middle of the bounds; pass expect={{"rows": ..., "mean": ..., "std": ...}}'
+    rows = f"supposing {finite(expect, 'expect'):.10g} rows"
+    if isinstance(form, TreeForm):
+        return f"{rows}, spread evenly between the bounds"
+    spread = ", with a deviation of a quarter of their width" if isinstance(form, SquareForm) else ""
+    return f'{rows}, of the middle of the bounds{spread}; pass expect={{"rows": ..., "mean": ..., "std": ...}}'
 
 
 def _read_cells(expect: object, design: Design) -> list[ExpectedCell]:
@@ -116,15 +122,34 @@ def _read_cells(expect: object, design: Design) -> list[ExpectedCell]:
 
 def _guess_coordinates(design: Design, cells: list[ExpectedCell]) -> np.ndarray[Any, Any]:
     """Return the integers of rows like these, cell after cell."""
+    if isinstance(design.form, TreeForm):
+        return _guess_tree(design.form, cells)
     if not isinstance(design.form, ShareForm | CentredForm | SquareForm):
         raise InvalidRequest("Cannot forecast this statistic from a guess", do="Use session.simulate(...)")
     clamp = design.form.clamp
     low, high, step = float(clamp.low), float(clamp.high), float(clamp.step)
     rows = np.array([round(cell.fact("rows")) for cell in cells], dtype=object)
     means = np.clip([cell.fact("mean", (low + high) / 2) for cell in cells], low, high)
-    spreads = np.array([cell.fact("std", 0.0) for cell in cells]) / step
+    # A mean needs the least noise where values do not spread; a deviation cannot be forecast for values that do not.
+    usual = (high - low) * _USUAL_SPREAD if isinstance(design.form, SquareForm) else 0.0
+    spreads = np.array([cell.fact("std", usual) for cell in cells]) / step
     steps = (means - low) / step
     squares = np.minimum(steps**2 + spreads**2, steps * clamp.steps)  # no values between the bounds spread more
     first = np.array([count * round(each) for count, each in zip(rows, steps, strict=True)], dtype=object)
     second = np.array([count * round(each) for count, each in zip(rows, squares, strict=True)], dtype=object)
     return np.asarray(design.form.coordinates(PowerSums(rows, first[None], second[None])).T.ravel())
+
+
+def _guess_tree(form: TreeForm, cells: list[ExpectedCell]) -> np.ndarray[Any, Any]:
+    """Return the nodes of rows that are spread evenly over the leaves, cell after cell."""
+    named = {name for cell in cells for name in cell.facts if name != "rows"}
+    if named:
+        raise InvalidRequest(
+            "Expected only a number of rows in expect: their values are taken to be spread evenly",
+            got=min(named),
+            do="Pass e.g. expect=5000, or use session.simulate(...)",
+        )
+    edges = np.arange(form.leaves + 1) / form.leaves
+    leaves = np.array([np.diff(np.rint(cell.fact("rows") * edges).astype(np.int64)) for cell in cells])
+    sums = PowerSums(leaves.ravel(), np.zeros((0, leaves.size)), np.zeros((0, leaves.size)))
+    return np.asarray(form.coordinates(sums).T.ravel())

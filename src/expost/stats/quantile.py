@@ -170,7 +170,8 @@ class TreeQuery(GradualQuery):
     def design(self, dataset: Dataset) -> Design:
         if self.levels is not None:
             return self._design_tree(dataset, TreeForm((_USUAL_BRANCHES,) * self.levels))
-        asked, tree = self.accuracy, _USUAL_TREE
+        asked = self.accuracy
+        tree: tuple[int, ...] = _USUAL_TREE
         if asked.target is not None and not asked.relative:
             clamp = dataset.clamp(dataset.expression(self.column), self.bounds)
             leaves = _LEAVES_WITHIN * (clamp.high - clamp.low) / asked.target.tolerance

@@ -40,7 +40,11 @@ _RESERVE = Fraction(1, 20)  # of the failure probability: for the intervals of c
 _RESERVED = tuple(Fraction(1 << place, 128) for place in range(6))
 _FIRST_REACH, _FIRST_FAILURE = 8, Fraction(9, 10)
 _LOWER_END = 1.0  # noise scales by which a group may be smaller than the pilot shows
-_WIDE_SHARE = Fraction(1, 2)  # shares above it are compared with it where groups are tiny
+_STRICTER_SHARES = (
+    Fraction(1, 2),
+    Fraction(3, 10),
+    Fraction(1, 5),
+)  # wider ones are compared with them where groups are tiny
 _HOPELESS = 4.6  # noise scales: a cell out of reach by this much is given up (wrongly in 1 %, no promise depends on it)
 
 
@@ -166,20 +170,27 @@ class RelativeClimb:
             steps = tuple(Step(e, float(v) * unit, float(v - r) * unit, float(v + r) * unit) for e, v, r in shown)
         return ClimbResult(reading, rung, met, path.ladder, steps, pilot_cost=pilot_cost, paid=paid)
 
-    def _choose_share(self, least: float, sensitivity: Fraction, cap: Fraction) -> Fraction:
+    def _choose_share(self, guess: float, lower: float, sensitivity: Fraction, cap: Fraction) -> Fraction:
         """Return the share to climb to: the one asked for, or a stricter one that the smallest group reaches earlier.
 
         A group of a few rows is within a wide share only once its noise is zero, and then a stricter rule, whose radii
-        are fewer noise scales, accepts at a lower rung. Given the pilot the choice is a constant.
+        are fewer noise scales, accepts at a lower rung. Shares above a half have by far the largest radii, so they are left
+        if the ``lower`` end of the smallest group says so, others if the ``guess`` does. Given the pilot the choice is a
+        constant.
         """
-        if self.share <= _WIDE_SHARE:
+        shares = (self.share, *(each for each in _STRICTER_SHARES if each < self.share))
+        if len(shares) == 1:
             return self.share
         ladder = relative_ladder(sensitivity, min(cap, Fraction(HIGHEST_LEVEL)))
-        shares, level = (self.share, _WIDE_SHARE), self.certified_failure
-        rules = [relative_rule(share, level, signed=self.signed) for share in shares]
-        table = StoppingTable.of([RuleRange(math.inf, rules)], ladder, sensitivity)
-        own, stricter = (np.append(table.least[:, column] <= least, True).argmax() for column in (0, 1))
-        return _WIDE_SHARE if stricter < own else self.share
+        rules = [relative_rule(share, self.certified_failure, signed=self.signed) for share in shares]
+        least = StoppingTable.of([RuleRange(math.inf, rules)], ladder, sensitivity).least.T
+
+        def first_rung(share: Fraction, size: float) -> int:
+            return int(np.append(least[shares.index(share)] <= size, True).argmax())
+
+        half = min(self.share, _STRICTER_SHARES[0])
+        chosen = half if first_rung(half, lower) < first_rung(self.share, lower) else self.share
+        return min((each for each in shares if each <= chosen), key=lambda each: first_rung(each, guess))
 
     def rungs_to_check(
         self, release: GradualRelease, ladder: Ladder, sensitivity: Fraction, cap: Fraction, rule: RelativeRule
@@ -232,7 +243,7 @@ class RelativeClimb:
                 # A group of a few rows may look larger by the pilot's noise, and a part that is too small is what
                 # costs most, so parts are sized by the lower end.
                 lower = np.maximum(guess - _LOWER_END * scale, 0.0)
-                chosen = self._choose_share(float(lower.min()), sensitivity, cap)
+                chosen = self._choose_share(float(guess.min()), float(lower.min()), sensitivity, cap)
                 parts = failure_parts(lower, float(chosen), failure, scale)
                 return level, chosen, tuple(parts.level(cell, self.certified_failure) for cell in range(cells))
         raise AssertionError("a ladder has a last rung")

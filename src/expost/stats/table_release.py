@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import math
+import numbers
+import operator
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -17,7 +20,7 @@ from numpy.typing import NDArray
 
 from expost.core import InvalidRequest, MissingExtra, Release
 from expost.core.argument import suggest_name
-from expost.core.estimate import Estimate
+from expost.core.estimate import Arithmetic, Estimate
 from expost.core.release import draw_picture
 from expost.core.table_text import csv_text
 from expost.core.whole_file import write_text
@@ -27,6 +30,12 @@ __all__ = ["AnswerRelease", "Group", "GroupRelease", "Groups", "HistogramRelease
 T = TypeVar("T")
 
 _GROUPS_SHOWN = 6  # groups that a repr spells out
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+}
 
 
 @dataclass(frozen=True, repr=False)
@@ -231,9 +240,20 @@ class Groups(Mapping[Any, Any]):
         return "{" + ", ".join(shown + more) + "}"
 
 
+def _combine_pair(first: Any, second: Any, sign: str) -> Estimate:
+    """Combine the numbers of one group; where the divisor of one is 0, nothing is known of the quotient."""
+    if sign == "/" and float(second) == 0:
+        known = _OPERATORS["*"](first, second)
+        return Estimate(math.nan, (-math.inf, math.inf), known.sources, known.formula)
+    found: Estimate = _OPERATORS[sign](first, second)
+    return found
+
+
 @dataclass(frozen=True, repr=False)
 class GroupRelease(TableRelease[Groups]):
     """The release of a grouped statistic, as a mapping (``.value``) or as a table.
+
+    Arithmetic is done group by group and gives a dictionary of estimates: ``sums / counts``.
 
     Parameters
     ----------
@@ -277,6 +297,23 @@ class GroupRelease(TableRelease[Groups]):
             )
         ends = None if found.low is None or found.high is None else (found.low, found.high)
         return self._make_estimate(found.value, ends, f"{self.receipt.question}: {label}")
+
+    _by_group = True
+
+    def _combine(self, other: Any, sign: str, *, swapped: bool = False) -> Any:
+        """Return the estimate of each group: with the same group of another release, or with one number."""
+        labels = [row.label for row in self.value.rows]
+        if isinstance(other, GroupRelease):
+            if set(other.value) != set(labels):
+                raise InvalidRequest("Expected releases of the same groups", do="Combine groups one by one")
+            others: Mapping[Any, Any] = {label: other[label] for label in labels}
+        elif isinstance(other, Arithmetic | numbers.Real):
+            others = dict.fromkeys(labels, other)
+        else:
+            return NotImplemented
+        if swapped:
+            return {label: _combine_pair(others[label], self[label], sign) for label in labels}
+        return {label: _combine_pair(self[label], others[label], sign) for label in labels}
 
     def to_arrow(self) -> pa.Table:
         """Return a table with the group columns, value, low, high, epsilon and met."""

@@ -251,3 +251,16 @@ def test_a_header_that_cannot_be_used_is_explained(tmp_path) -> None:
     for given, meant in {"UTF8": "utf-8", "latin1": "latin-1", "UTF_16": "utf-16"}.items():
         with pytest.raises(InvalidRequest, match=f"Did you mean '{meant}'"):
             Dataset(path, encoding=given)
+
+
+def test_a_header_divided_by_semicolons_warns_of_decimal_commas(tmp_path) -> None:
+    path = write(tmp_path / "t.csv", "name;pay\nAnn;3500,5\n")
+    with pytest.warns(UserWarning, match='pass decimal=","'):
+        Dataset(path, types={"pay": "real"})
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # declared, or without numbers that could have commas
+        found = cells(Dataset(path, types={"pay": "real"}, separator=";", decimal=","))
+        Dataset(path, types={"pay": "real"}, separator=";")
+        Dataset(path)
+    assert found["pay"] == [3500.5]

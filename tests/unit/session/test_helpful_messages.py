@@ -157,3 +157,14 @@ def test_packages_that_messages_name_are_there_after_one_import() -> None:
     code = "import expost; print(expost.stats.Count.__name__, expost.stats.hypothesis.BinomialTest.__name__)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.split() == ["Count", "BinomialTest"]
+
+
+def test_a_question_asked_again_in_vain_says_what_was_paid_before() -> None:
+    session = Session(Dataset(pa.table({"age": np.arange(1000) % 90}), bounds={"age": (0, 90)}), 10)
+    with pytest.raises(TargetNotMet, match="under the cap"):
+        session.mean("age", within=0.01, max_epsilon=0.1)
+
+    with pytest.raises(
+        TargetNotMet, match=r"was left after earlier questions. Paid epsilon .* Raise max_epsilon to continue"
+    ):
+        session.mean("age", within=0.01, max_epsilon=0.1)

@@ -111,7 +111,7 @@ def test_a_curve_is_a_table_and_a_picture(tmp_path) -> None:
         ("mean", ("pay",), {"rows": -5}),
         ("mean", ("pay",), {"row": 5}),
         ("mean", ("pay",), {"mean": 5}),
-        ("quantiles", ("pay", [0.5]), 5000),
+        ("covariance", (["pay", "pay"],), 5000),
     ],
 )
 def test_a_guess_that_cannot_be_used_is_refused(statistic, subject, expect) -> None:
@@ -182,3 +182,28 @@ def test_a_simulation_keeps_a_public_number_of_rows() -> None:
     dataset = Dataset(pa.table({"age": [20, 30]}), bounds={"age": (0, 99)}, adjacency="replace-one", rows=2)
 
     assert dataset.dummy(500).rows == 2
+
+
+def test_a_median_is_forecast_for_rows_spread_evenly() -> None:
+    rows = 5000
+    data = Dataset(pa.table({"x": np.linspace(0, 100, rows)}), bounds={"x": (0, 100)})
+    plan = stats.Median("x", within=3, max_epsilon=5).plan(data)
+    sealed = plan.measure(data)
+    bills = [float(plan.climb(sealed, SeededBits(seed)).receipt.bill.epsilon) for seed in range(9)]
+
+    assert 0.6 < float(forecast_bill(plan, rows)) / statistics.median(bills) < 1.7
+    quote = Session(data, 10).price("median", "x", within=3, expect=rows)
+    assert "spread evenly between the bounds" in str(quote)
+    with pytest.raises(InvalidRequest, match="only a number of rows"):
+        Session(data, 10).price("median", "x", within=3, expect={"rows": rows, "mean": 3})
+
+
+def test_a_deviation_is_forecast_for_a_usual_spread_and_says_so() -> None:
+    quote = Session(described(), 10).price("std", "pay", within="10%", expect=5000)
+
+    assert quote.likely is not None and "a quarter of their width" in str(quote)
+
+
+def test_a_list_of_guesses_is_answered_with_a_mapping() -> None:
+    with pytest.raises(InvalidRequest, match="one for each group"):
+        Session(described(), 10).price("count", within="5%", by="site", expect=[1, 2, 3, 4])

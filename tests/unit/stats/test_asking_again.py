@@ -220,3 +220,15 @@ def test_an_argument_that_only_the_reader_knows_is_not_served_by_an_earlier_answ
 
     assert other.value == pytest.approx(100 * first.value) and again.value == other.value
     assert (paid(other), paid(again)) == (0, 0)
+
+
+@pytest.mark.parametrize("wider", [6, 12, 40])
+def test_a_wider_error_of_a_quantile_is_free_although_its_tree_would_be_smaller(wider: int) -> None:
+    data = Dataset(pa.table({"x": np.arange(4000) % 100}), bounds={"x": (0, 100)})
+    session = Session(data, 20, bits=SeededBits(1), simulation=True)
+    first = session.median("x", within=3, max_epsilon=5)
+
+    again = session.median("x", within=wider, max_epsilon=5)
+
+    assert paid(again) == 0
+    assert (again.value, again.interval) == (first.value, first.interval)

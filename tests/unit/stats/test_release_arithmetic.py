@@ -150,3 +150,32 @@ def test_numbers_are_rounded_and_written_like_numbers(session: Session) -> None:
     low, high = (count - 2 * count.value).interval
     assert abs(count - 2 * count.value).interval == (-high, -low)
     assert abs(count - count.value).interval[0] == 0
+
+
+def test_groups_are_combined_one_by_one(session: Session) -> None:
+    sums, counts = session.sum("age", epsilon=1, by="city"), session.count(epsilon=1, by="city")
+    everybody = session.count(epsilon=1)
+
+    means = sums / counts
+    assert list(means) == ["=Rome", "<i>Oslo"]
+    assert means["=Rome"] == sums["=Rome"] / counts["=Rome"]
+    assert (counts / everybody)["=Rome"] == counts["=Rome"] / everybody
+    assert (everybody - counts)["=Rome"] == everybody - counts["=Rome"]
+    assert (100 * counts)["<i>Oslo"] == 100 * counts["<i>Oslo"] and (counts - 1)["=Rome"] == counts["=Rome"] - 1
+    assert (counts["=Rome"] + counts)["=Rome"] == counts["=Rome"] + counts["=Rome"]
+    with pytest.raises(InvalidRequest, match="same groups"):
+        sums / session.count(epsilon=1, by="bin(age, 50)")
+    with pytest.raises(TypeError):
+        counts + "one"
+
+
+def test_a_group_without_rows_spoils_no_other_quotient() -> None:
+    table = pa.table({"city": ["Rome"] * 900})
+    session = Session(
+        Dataset(table, categories={"city": ["Rome", "Oslo"]}), budget=1000, bits=SeededBits(1), simulation=True
+    )
+    counts = session.count(epsilon=100, by="city")
+
+    shares = counts / counts
+    assert float(shares["Rome"]) == 1
+    assert math.isnan(float(shares["Oslo"])) and shares["Oslo"].interval == (-math.inf, math.inf)

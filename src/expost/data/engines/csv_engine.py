@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -32,6 +33,10 @@ T = TypeVar("T")
 
 _SAMPLE = 20_480
 _DELIMITERS = (",", "\t", ";", "|")
+_DECIMAL_COMMAS = (
+    "The header is divided by semicolons. If numbers have decimal commas, they are all missing values: pass "
+    'decimal=",". If they have points, pass separator=";" to say so.'
+)
 
 
 class CsvEngine(Engine):
@@ -146,6 +151,13 @@ def open_csv(
         columns = dict.fromkeys(names, "text")
         columns |= {name: kind for name, kind in (implied or {}).items() if name in names}
         columns |= check_types(types, names)
+        if (
+            text_format.separator is None
+            and delimiter == ";"
+            and text_format.decimal == "."
+            and "real" in columns.values()
+        ):
+            warnings.warn(_DECIMAL_COMMAS, UserWarning, stacklevel=2)
         engine = CsvEngine(paths, columns, delimiter=delimiter, text_format=text_format)
         if not text_format.lines_end_records or any(path != plain_name(path) for path in paths):
             engine.check_records()
