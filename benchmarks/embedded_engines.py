@@ -35,14 +35,26 @@ import pyarrow.parquet as pq
 SEED = 20_260
 ROWS_PER_GROUP, ROWS_PER_FILE = 250_000, 10_000_000
 PLAIN = {"gram": "plain gram", "grouped sum": "plain grouped sum", "ridge": "plain ridge"}
+MOST_ROWS = {
+    "plain ridge": 10**6,
+    "ridge": 10**7,
+    "logistic": 10**7,
+}  # 16 GB of memory, or ten minutes and more, beyond
 PASSES = ("batches", "reduce", "by_unit")
+
+
+def name_table(rows: int, features: int, groups: int) -> str:
+    return f"{rows}-{features}-{groups}.parquet"
 
 
 def write_table(path: Path, rows: int, features: int, groups: int) -> None:
     """Write made-up rows, row group by row group, or a folder of a file under several names."""
     if rows > ROWS_PER_FILE:
         path.mkdir()
-        write_table(path / "0.parquet", ROWS_PER_FILE, features, groups)
+        one = path.with_name(name_table(ROWS_PER_FILE, features, groups))
+        if not one.exists():
+            write_table(one, ROWS_PER_FILE, features, groups)
+        os.link(one, path / "0.parquet")
         for number in range(1, rows // ROWS_PER_FILE):
             os.link(path / "0.parquet", path / f"{number}.parquet")
         return
@@ -218,6 +230,40 @@ def measure_case(name: str, path: Path, rows: int, features: int, groups: int) -
     return {"case": name, "rows": rows, "features": features, "groups": groups, **json.loads(done.stdout)}
 
 
+def measure_sizes(names: list[str], sizes: list[tuple[int, int, int]], folder: Path) -> list[dict[str, Any]]:
+    """Measure cases on tables of several sizes, and print a line for each."""
+    found = []
+    print(
+        f"{'case':20s} {'rows':>12s} {'features':>8s} {'groups':>7s} {'cpu s':>9s} {'ns a row':>9s} {'peak MB':>9s} {'passes':>7s}"
+    )
+    for size in sizes:
+        path = folder / name_table(*size)
+        write_table(path, *size)
+        for name in names:
+            least, most = RANGES.get(name, (0, math.inf))
+            if not least <= size[0] <= most:
+                continue
+            one = measure_case(name, path, *size)
+            found.append(one)
+            line = f"{name:20s} {size[0]:12,d} {size[1]:8d} {size[2]:7d} {one['cpu']:9.2f} {1e9 * one['cpu'] / size[0]:9.0f}"
+            print(f"{line} {one['peak_mb']:9.0f} {one['passes']:7d}", flush=True)
+        if size[0] != ROWS_PER_FILE:  # that file may be needed again
+            for file in list_files(path):
+                file.unlink()
+    return found
+
+
+def find_ratios(found: list[dict[str, Any]]) -> dict[str, float]:
+    """Return the processor time of cases as multiples of that of plain code on the same table."""
+    by_case = {(each["case"], each["rows"], each["features"], each["groups"]): each for each in found}
+    ratios = {}
+    for (name, *size), each in by_case.items():
+        plain = by_case.get((PLAIN.get(name), *size))
+        if plain is not None:
+            ratios[f"{name} against {PLAIN[name]} at {size[0]:,} rows"] = each["cpu"] / plain["cpu"]
+    return ratios
+
+
 def find_slopes(found: list[dict[str, Any]], along: str = "rows") -> dict[str, float]:
     """Return the exponent of processor time in rows, groups or features between the two largest sizes of each case."""
     slopes, others = {}, [key for key in ("rows", "groups", "features") if key != along]
@@ -270,29 +316,11 @@ def main(given: list[str] | None = None) -> None:
     sizes += [(rows[-1], features[0], each) for each in groups[1:]] + [
         (rows[-1], each, groups[0]) for each in features[1:]
     ]
-    found: list[dict[str, Any]] = []
-    print(
-        f"{'case':20s} {'rows':>12s} {'features':>8s} {'groups':>7s} {'cpu s':>9s} {'ns a row':>9s} {'peak MB':>9s} {'passes':>7s}"
-    )
     with tempfile.TemporaryDirectory(dir=chosen.folder) as folder:
-        for size in sizes:
-            path = Path(folder) / f"{'-'.join(map(str, size))}.parquet"
-            write_table(path, *size)
-            for name in chosen.only:
-                one = measure_case(name, path, *size)
-                found.append(one)
-                line = f"{name:20s} {size[0]:12,d} {size[1]:8d} {size[2]:7d} {one['cpu']:9.2f} {1e9 * one['cpu'] / size[0]:9.0f}"
-                print(f"{line} {one['peak_mb']:9.0f} {one['passes']:7d}", flush=True)
-            for file in list_files(path):
-                file.unlink()
-    by_case = {(each["case"], each["rows"], each["features"], each["groups"]): each for each in found}
-    ratios = {}
-    for name, plain in PLAIN.items():
-        for size in sizes:
-            if (name, *size) in by_case and (plain, *size) in by_case:
-                ratio = by_case[name, *size]["cpu"] / by_case[plain, *size]["cpu"]
-                ratios[f"{name} against {plain} at {size[0]:,} rows"] = ratio
-                print(f"{name} against {plain} at {size[0]:,} rows: {ratio:.2f}x processor time")
+        found = measure_sizes(chosen.only, sizes, Path(folder))
+    ratios = find_ratios(found)
+    for name, ratio in ratios.items():
+        print(f"{name}: {ratio:.2f}x processor time")
     slopes = {along: find_slopes(found, along) for along in ("rows", "groups", "features")}
     for along, names in slopes.items():
         for name, slope in names.items():
