@@ -24,7 +24,7 @@ TABLE = pa.table(
     {
         "i": pa.array([None, 0, 1, 2, 3, -(2**63), 2**63 - 1, 2**53 + 1] * 8, pa.int64()),
         "f": pa.array([math.nan, None, 0.0, -0.0, 0.1, 1.5, math.inf, -math.inf] * 8, pa.float64()),
-        "t": pa.array(([None, "", "a", "A", "it's", "é", "ä", "a "] * 8)[3:] + ["a", "b", "c"]),
+        "t": pa.array(([None, "", "a", "A", "it's", "é", "ä", "a "] * 9)[3:67]),
         "b": pa.array(([None, True, False] * 22)[:64]),
         "w": pa.array((MOMENTS * 17)[3:67], pa.timestamp("us")),
         "narrow": pa.array([0.1, 1.5, None, 16_777_216.0] * 16, pa.float32()),
