@@ -5,6 +5,7 @@ import os
 import pickle
 import shutil
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from importlib import util
 from pathlib import Path
@@ -162,7 +163,7 @@ def test_a_session_refuses_a_frame_whose_files_were_rewritten(spark: Any, tmp_pa
     assert dataset.has_changed()
     with pytest.raises(InvalidRequest, match="was changed"):
         session.count(epsilon=1)
-    assert session.spent == expost.epsilon(1)
+    assert session.spent().epsilon == 1
 
 
 def test_aggregates_per_unit_are_computed_where_the_rows_are(spark: Any, tmp_path: Path) -> None:
@@ -188,6 +189,20 @@ def test_aggregates_per_unit_are_computed_where_the_rows_are(spark: Any, tmp_pat
         return found
 
     assert measure(Restless(frame)) == measure(ArrowEngine(table))
+
+
+def test_a_frame_that_is_costly_to_compute_again_comes_with_advice(spark: Any, tmp_path: Path) -> None:
+    _, frame = flights(spark, tmp_path)
+    costly = frame.groupBy("plane").count()
+    kept = frame.groupBy("origin").count().persist()
+    for given, number in ((costly, 1), (frame, 0), (kept, 0)):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            engine = SparkEngine(given)
+            for _ in range(3):
+                engine.reduce(count_rows, add, [])
+        assert sum("persist" in str(each.message) for each in seen) == number
+    kept.unpersist()
 
 
 class FailsOnce:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import shutil
 import tempfile
@@ -16,7 +17,10 @@ import duckdb
 import pyarrow as pa
 
 from expost.core import EngineFailed, InvalidRequest
+from expost.data.canonical_cell import Kind
 from expost.data.engines.engine import ROWS_PER_BATCH, Engine, count_workers, quote_name
+from expost.data.expression import Expression
+from expost.data.pushed_filter import SqlWriter, push_filter
 from expost.data.source_identity import SourceIdentity, identify_query, query_files
 from expost.data.source_version import Version, file_version
 
@@ -43,6 +47,8 @@ class DuckEngine(Engine):
         self._turn: AbstractContextManager[Any] = _ThreadTurn()
         self._schema = relation.limit(0).to_arrow_table().schema
         self._sql: str | None = None
+        self._where: str | None = None
+        self._origin: DuckEngine | None = None
 
     @classmethod
     def query(cls, sql: str) -> DuckEngine:
@@ -77,13 +83,23 @@ class DuckEngine(Engine):
 
     def batches(self, columns: Sequence[str], *, rows_per_batch: int = ROWS_PER_BATCH) -> Iterator[pa.RecordBatch]:
         with self._turn:
-            relation = self._open_relation()
+            relation = self._open_relation() if self._where is None else self._open_relation().filter(self._where)
             chosen = relation.project(", ".join(map(quote_name, columns))) if columns else relation
             with chosen.to_arrow_reader(rows_per_batch) as reader:
                 for batch in reader:
                     # DuckDB rounds its batches up to whole vectors.
                     for start in range(0, batch.num_rows, rows_per_batch):
                         yield batch.slice(start, rows_per_batch)
+
+    def narrow(self, condition: Expression) -> Engine:
+        kinds = {each.name: kind for each in self._schema if (kind := _filtered_kind(each.type)) is not None}
+        found = push_filter(condition, kinds, SqlWriter())
+        if found is None:
+            return self
+        narrow = copy.copy(self)
+        narrow._origin = self  # spilled rows are deleted with the engine that opened the connection
+        narrow._where = found if self._where is None else f"{self._where} AND {found}"
+        return narrow
 
     def identity(self) -> SourceIdentity:
         if self._sql is not None:
@@ -102,6 +118,17 @@ class DuckEngine(Engine):
             relation = self._open_relation()
             files = query_files(str(relation.sql_query()))
         return file_version(files)
+
+
+def _filtered_kind(stored: pa.DataType) -> Kind | None:
+    """Return the kind of a column that DuckDB compares as this package does, None for another.
+
+    It rounds constants that it compares with narrow floats.
+    """
+    exact = pa.types.is_integer(stored) or pa.types.is_float64(stored) or pa.types.is_boolean(stored)
+    exact |= pa.types.is_timestamp(stored) and stored.unit == "us" and stored.tz is None
+    kind = Kind.of(stored)
+    return kind if exact or (kind is Kind.TEXT and not pa.types.is_dictionary(stored)) else None
 
 
 class _ThreadTurn:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import datetime
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +15,8 @@ import pyarrow.parquet as pq
 from expost.core import InvalidRequest
 from expost.data.canonical_cell import Kind, canonical_type
 from expost.data.engines.engine import ROWS_PER_BATCH, Engine, batch_rows_for, run_parallel
+from expost.data.expression import Expression
+from expost.data.pushed_filter import push_filter
 from expost.data.source_identity import SourceIdentity, identify_files
 from expost.data.source_version import Version, file_version
 
@@ -52,6 +56,85 @@ class FileList:
     mark: str | None = None
 
 
+class RowGroup:
+    """What is known of the cells of a row group without reading them."""
+
+    def __init__(self, metadata: pq.RowGroupMetaData, constants: Mapping[str, Any]) -> None:
+        self._metadata, self._constants = metadata, constants
+
+    def find_range(self, column: str) -> tuple[Any, Any] | None:
+        """Return the least and the greatest cell of a column, or values beyond them; None if they are unknown."""
+        if column in self._constants:
+            value = self._constants[column]
+            return None if value is None else (value, value)
+        for place in range(self._metadata.num_columns):
+            chunk = self._metadata.column(place)
+            if chunk.path_in_schema == column:
+                try:
+                    found = chunk.statistics if chunk.is_stats_set else None
+                    ends = None if found is None or not found.has_min_max else (found.min, found.max)
+                except (ValueError, OverflowError):  # a text that is not UTF-8, or a far year
+                    return None
+                return ends if ends is not None and all(end == end for end in ends) else None
+        return None
+
+
+def _hold_anything(group: RowGroup) -> bool:
+    return True
+
+
+class _GroupFilter:
+    """Writes a filter as a function that tells whether a row group may hold a row of it."""
+
+    def compare(self, column: str, sign: str, value: Any) -> Callable[[RowGroup], bool]:
+        """Return whether the range of a column reaches to where the comparison holds."""
+        return lambda group: _may_compare(group.find_range(column), sign, value)
+
+    def contain(self, column: str, values: tuple[Any, ...]) -> Callable[[RowGroup], bool]:
+        """Return whether one of the values lies in the range of a column."""
+        return lambda group: any(_may_compare(group.find_range(column), "=", value) for value in values)
+
+    def be_present(self, column: str) -> Callable[[RowGroup], bool]:
+        """Return true: missing cells are not counted here."""
+        return _hold_anything
+
+    def combine(self, sign: str, parts: list[Callable[[RowGroup], bool]]) -> Callable[[RowGroup], bool]:
+        """Return whether all, or any, of the parts may hold."""
+        test = all if sign == "AND" else any
+        return lambda group: test(part(group) for part in parts)
+
+
+def _may_compare(ends: tuple[Any, Any] | None, sign: str, value: Any) -> bool:
+    """Return whether a number, text or time between two ends may compare like this with a value."""
+    if ends is None:
+        return True
+    try:
+        low, high = (each.replace(tzinfo=None) if isinstance(each, datetime.datetime) else each for each in ends)
+        if sign == "<>":
+            return bool(low != value or high != value)
+        if sign == "=":
+            return bool(low <= value <= high)
+        return bool(_REACHES[sign](low, high, value))
+    except TypeError:  # statistics of another type than that of the column
+        return True
+
+
+_REACHES: dict[str, Callable[[Any, Any, Any], bool]] = {
+    "<": lambda low, high, value: low < value,
+    "<=": lambda low, high, value: low <= value,
+    ">": lambda low, high, value: high > value,
+    ">=": lambda low, high, value: high >= value,
+}
+
+
+def _compared_kind(stored: pa.DataType) -> Kind | None:
+    """Return the kind of a column whose statistics compare as this package does, None for another."""
+    exact = pa.types.is_integer(stored) or pa.types.is_floating(stored) or pa.types.is_boolean(stored)
+    exact |= pa.types.is_timestamp(stored) and stored.unit in ("ms", "us")
+    kind = Kind.of(stored)
+    return kind if exact or kind is Kind.TEXT else None
+
+
 class ParquetEngine(Engine):
     """Streams Parquet files, with a few batches in memory at a time.
 
@@ -73,6 +156,7 @@ class ParquetEngine(Engine):
         else:
             self._schema = files.schema.remove_metadata()
         self._added = frozenset(self._schema.names) & frozenset(constants)
+        self._may_hold: Callable[[RowGroup], bool] = _hold_anything
         if not all(self._fits(each) for each in schemas):
             raise InvalidRequest("Expected files of one schema", do="Convert the files to one schema")
 
@@ -100,7 +184,8 @@ class ParquetEngine(Engine):
         for place in range(len(self._paths)):
             with self._open(place) as file:
                 stored = self._stored_columns(file.schema_arrow, columns)
-                for batch in file.iter_batches(batch_size=rows_per_batch, columns=stored):
+                groups = self._list_groups(place, file.metadata)
+                for batch in file.iter_batches(batch_size=rows_per_batch, columns=stored, row_groups=groups):
                     yield self._complete(batch, place, columns)
 
     def scan(self, function: Callable[[pa.RecordBatch], T], columns: Sequence[str]) -> Iterator[T]:
@@ -120,10 +205,29 @@ class ParquetEngine(Engine):
         def open_files() -> Iterator[tuple[int, pq.FileMetaData, int]]:
             for place, path in enumerate(self._paths):
                 metadata = pq.read_metadata(path, filesystem=self._files.store)
-                yield from ((place, metadata, group) for group in range(metadata.num_row_groups))
+                yield from ((place, metadata, group) for group in self._list_groups(place, metadata))
 
         for results in run_parallel(run_group, open_files()):
             yield from results
+
+    def narrow(self, condition: Expression) -> Engine:
+        """Return an engine without the row groups that cannot hold a row of the filter: Hive partitions, and by their statistics."""
+        kinds = {each.name: kind for each in self._schema if (kind := _compared_kind(each.type)) is not None}
+        found = push_filter(condition, kinds, _GroupFilter())
+        if found is None:
+            return self
+        narrow, before = copy.copy(self), self._may_hold
+        narrow._may_hold = found if before is _hold_anything else lambda group: before(group) and found(group)
+        return narrow
+
+    def _list_groups(self, place: int, metadata: pq.FileMetaData) -> list[int]:
+        """Return the row groups of a file that may hold rows of the filter."""
+        constants = self._files.constants[place] if self._files.constants else {}
+        cells = {name: constants[name].as_py() for name in self._added}
+        groups = range(metadata.num_row_groups)
+        if self._may_hold is _hold_anything:
+            return list(groups)
+        return [group for group in groups if self._may_hold(RowGroup(metadata.row_group(group), cells))]
 
     def _open(self, place: int, **options: Any) -> pq.ParquetFile:
         store = self._files.store

@@ -8,11 +8,13 @@ import datetime
 import functools
 import hashlib
 import importlib
+import itertools
 import logging
 import operator
 import tempfile
 import threading
 import uuid
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,6 +39,11 @@ T = TypeVar("T")
 _ROW = "part int, tasks int, homes binary, result binary"
 _FEW_TASKS = 32  # results that one task merges
 _FAN_IN = 16  # results that one task merges if there are more
+_COSTLY = ("Exchange", "EvalPython", "InArrow", "InPandas", "MapPartitions")
+_ADVICE = (
+    "This Spark frame shuffles rows or runs Python, and it is computed again for every pass over them. "
+    "Call frame.persist() before Dataset(frame), or write the frame to Parquet and read that."
+)
 _MOST_STATUSES = 64  # files whose size and time of change are read
 _SIGNS = {
     "=": operator.eq, "<>": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
@@ -63,6 +70,7 @@ class SparkEngine(Engine):
         self._frame = frame
         self._schema = frame.limit(0).toArrow().schema.remove_metadata()
         self._tasks = _FEW_TASKS + 1  # unknown before the first pass
+        self._passes = itertools.count(1)  # shared with narrower engines
 
     @property
     def schema(self) -> pa.Schema:
@@ -144,6 +152,8 @@ class SparkEngine(Engine):
 
     def _select(self, columns: Sequence[str]) -> Any:
         """Return the frame's columns. One without columns has batches without rows, so at least one is read."""
+        if next(self._passes) == 2 and _is_costly(self._frame):
+            warnings.warn(_ADVICE, UserWarning, stacklevel=2)
         names = columns or self._schema.names[:1]
         return self._frame.select(*("`" + column.replace("`", "``") + "`" for column in names))
 
@@ -158,6 +168,17 @@ class SparkEngine(Engine):
             return None
         self._tasks = int(rows[0]["tasks"])
         return Result.of(rows[0].asDict())
+
+
+def _is_costly(frame: Any) -> bool:
+    """Return whether a frame that is not kept shuffles rows or runs Python for each of them, as its plan shows."""
+    try:
+        if frame.storageLevel.useMemory or frame.storageLevel.useDisk:
+            return False
+        plan = str(frame._jdf.queryExecution().executedPlan())
+    except Exception:  # a remote session does not show it
+        return False
+    return any(word in plan for word in _COSTLY)
 
 
 class _ColumnWriter:

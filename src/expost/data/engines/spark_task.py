@@ -25,6 +25,8 @@ Batches = Iterable[pa.RecordBatch]
 _SHARD_BITS = 10  # of the hash by which units are shuffled: several shards per task, so that tasks are about even
 _BUFFERED_ROWS = 1 << 20  # rows that a task reduces before it sends them to their shards
 _BUFFERED_BYTES = 1 << 26
+_SENT_BYTES = 1 << 22  # of a batch of shards: one batch for each would cost more than its rows
+_JOINED = 256  # parts of shards that a task joins before it sorts them
 _TASK_MEMORY = 1 << 28  # bytes of rows that a task sorts in memory
 _OTHER_KEY = 0x9E3779B97F4A7C15  # sorts the rows of a task independently of how they came there
 _SCHEMA = pa.schema([("part", pa.int32()), ("tasks", pa.int32()), ("homes", pa.binary()), ("result", pa.binary())])
@@ -47,13 +49,21 @@ class Result:
 
     def to_batch(self) -> pa.RecordBatch:
         """Write a row of a frame."""
-        homes = self.homes.to_bytes((self.homes.bit_length() + 7) // 8, "little")
-        cells = (self.part, self.tasks, homes, self.content)
-        return pa.RecordBatch.from_pylist([dict(zip(_SCHEMA.names, cells, strict=True))], _SCHEMA)
+        return _write_rows([self])
 
     def read(self) -> Any:
         """Return the result. Our own functions wrote it, on our own executors."""
         return pickle.loads(self.content)
+
+
+def _write_rows(results: list[Result]) -> pa.RecordBatch:
+    """Write rows of a frame."""
+    rows = [
+        (each.part, each.tasks, each.homes.to_bytes((each.homes.bit_length() + 7) // 8, "little"), each.content)
+        for each in results
+    ]
+    columns = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), _SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
 
 
 @dataclass(frozen=True)
@@ -128,9 +138,15 @@ class FoldUnits(_Task):
         function, merge, _, secret = functions
         key, homes = int.from_bytes(secret[:8], "little") ^ _OTHER_KEY, 0
         with Shards(key=key, memory_limit=min(self.memory_limit, _TASK_MEMORY)) as shards:
+            waiting: list[Atoms] = []
             for row in _read_results(batches):
                 homes |= 1 << row.part
-                shards.add(Atoms(*row.read()))
+                waiting.append(Atoms(*row.read()))
+                if len(waiting) == _JOINED:  # parts are short, and each that is added costs time
+                    shards.add(Atoms.join(waiting))
+                    waiting = []
+            if waiting:
+                shards.add(Atoms.join(waiting))
             merged = fold_results(merge, map(function, shards), otherwise=lambda: _NOTHING)
         if merged is not _NOTHING:
             yield Result(_task_number(), 1, homes, pickle.dumps(merged, pickle.HIGHEST_PROTOCOL)).to_batch()
@@ -192,10 +208,17 @@ def _send_shards(atoms: Atoms, key: int) -> Iterator[pa.RecordBatch]:
     atoms = atoms.take(np.argsort(shard, kind="stable"))
     counts = np.bincount(shard, minlength=1 << _SHARD_BITS)
     ends = np.cumsum(counts).tolist()
+    waiting, size = list[Result](), 0
     for part in np.flatnonzero(counts).tolist():
         some = atoms.take(slice(ends[part] - int(counts[part]), ends[part]))
         arrays = [np.ascontiguousarray(word) for word in some.words], some.cell, np.ascontiguousarray(some.steps)
-        yield Result(part, 1, 0, pickle.dumps(arrays, pickle.HIGHEST_PROTOCOL)).to_batch()
+        waiting.append(Result(part, 1, 0, pickle.dumps(arrays, pickle.HIGHEST_PROTOCOL)))
+        size += len(waiting[-1].content)
+        if size >= _SENT_BYTES:
+            yield _write_rows(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield _write_rows(waiting)
 
 
 def _task_number() -> int:
