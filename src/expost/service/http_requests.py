@@ -69,10 +69,13 @@ class StrictRoute(APIRoute):
 
 
 class BodyLimit:
-    """The outermost layer: refuses long and slow bodies, adds the headers of every response, and hides failures."""
+    """The outermost layer: refuses long and slow bodies, adds the headers of every response, and hides failures.
 
-    def __init__(self, app: ASGIApp, *, most: int, seconds: float) -> None:
-        self._app, self._most, self._seconds = app, most, seconds
+    ``count`` is called with every response: its request and its status.
+    """
+
+    def __init__(self, app: ASGIApp, *, most: int, seconds: float, count: Callable[[Scope, int], None]) -> None:
+        self._app, self._most, self._seconds, self._count = app, most, seconds, count
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass one request on."""
@@ -83,6 +86,7 @@ class BodyLimit:
 
         async def add_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
+                self._count(scope, message["status"])
                 given = {name.lower() for name, _ in message["headers"]}
                 message["headers"] = list(message["headers"]) + [
                     (name.encode(), value.encode()) for name, value in _HEADERS.items() if name.encode() not in given
