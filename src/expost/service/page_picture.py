@@ -10,7 +10,7 @@ from html import escape
 __all__ = ["LINE_COLOURS", "draw_answers", "draw_price_curve", "draw_rungs", "draw_spending"]
 
 _WIDTH, _HEIGHT = 560, 280
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 36, 56
+_LEFT, _RIGHT, _TOP, _BOTTOM = 80, 16, 36, 56
 _MOST_BARS = 40
 LINE_COLOURS = 7
 """How many colours of lines the styles have."""
