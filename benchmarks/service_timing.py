@@ -105,7 +105,7 @@ def main() -> None:
             place.mkdir()
             path, tokens[name], exact[name] = write_table(place, name, chosen.grid)
             command = ["-m", "expost", "serve", str(path), "--port", str(port)]
-            addresses[name] = running.enter_context(serving(command, port, "/ready"))
+            addresses[name], _ = running.enter_context(serving(command, port, "/ready"))
         found = asyncio.run(ask_all(addresses, tokens, questions=chosen.questions, clients=chosen.clients))
     seconds = np.array([each["seconds"] for each in found])
     planted = np.array([each["table"] == "planted" for each in found])

@@ -20,6 +20,7 @@ ASKERS = 4
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(max(300, 30 * CRASHES))
 def test_a_crashing_database_loses_overspends_and_repeats_nothing(
     tmp_path: Path, postgres: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,7 @@ ASKERS = 4
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(max(300, 30 * KILLS))
 def test_a_killed_service_loses_overspends_and_repeats_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EXPOST_LEDGER_KEY", new_key())
     monkeypatch.setattr("expost.service.curator._LOST_SECONDS", 1.0)

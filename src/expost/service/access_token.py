@@ -177,12 +177,15 @@ class VerifiedTokens:
         self._known: dict[str, bytes] = {}
         self._lock = threading.Lock()
 
-    def matches(self, secret: TokenSecret, record: TokenRecord | None) -> bool:
-        """Return whether the secret is that of the record. An unknown token takes as long as a wrong secret."""
-        code = hmac.digest(self._key, secret.secret + (b"" if record is None else record.hash), hashlib.sha256)
+    def remembers(self, secret: TokenSecret, record: TokenRecord | None) -> bool:
+        """Return whether the secret matched the record before."""
         with self._lock:
             known = self._known.get(secret.token_id, b"")
-        if record is not None and hmac.compare_digest(known, code):
+        return record is not None and hmac.compare_digest(known, self._code(secret, record))
+
+    def matches(self, secret: TokenSecret, record: TokenRecord | None) -> bool:
+        """Return whether the secret is that of the record. An unknown token takes as long as a wrong secret."""
+        if self.remembers(secret, record):
             return True
         found = secret.hash(bytes(_SALT_BYTES) if record is None else record.salt)
         if record is None or not hmac.compare_digest(found, record.hash):
@@ -190,8 +193,11 @@ class VerifiedTokens:
         with self._lock:
             if len(self._known) >= self._most:
                 self._known.clear()
-            self._known[secret.token_id] = code
+            self._known[secret.token_id] = self._code(secret, record)
         return True
+
+    def _code(self, secret: TokenSecret, record: TokenRecord) -> bytes:
+        return hmac.digest(self._key, secret.secret + record.hash, hashlib.sha256)
 
 
 def parse_duration(text: str) -> datetime.timedelta:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import is_dataclass
 from fractions import Fraction
 from typing import Any
@@ -33,6 +34,8 @@ _NOTHING_SHOWN: dict[str, Any] = {
     "confidence": "95 %",
     "model": False,
     "table": None,
+    "asked_for": "",
+    "outcome": "",
 }
 
 
@@ -95,8 +98,11 @@ def history_line(record: RequestRecord, pool: JobPool) -> list[Any]:
 def show_release(release: Release[Any]) -> dict[str, Any]:
     """Return what a page shows of a release."""
     receipt = release.receipt
-    shown = _NOTHING_SHOWN | {"receipt": receipt.rows(), "paid": str(receipt.bill), "meaning": receipt.meaning}
+    lines = [(label, plain_text(text)) for label, text in receipt.rows()]
+    shown = _NOTHING_SHOWN | {"receipt": lines, "paid": str(receipt.bill), "meaning": receipt.meaning}
+    shown["outcome"] = receipt.outcome.value
     if receipt.target is not None:
+        shown["asked_for"] = str(receipt.target)
         shown["confidence"] = f"{float(100 * (1 - receipt.target.failure_probability)):g} %"
     if isinstance(release, GroupRelease):
         names = release.value.columns
@@ -128,6 +134,30 @@ def show_release(release: Release[Any]) -> dict[str, Any]:
     shown["single"] = {"value": _text(release.value), "low": low, "high": high}
     shown["climb"] = draw_rungs([(float(step.epsilon), step.value, step.low, step.high) for step in release.climb])
     return shown
+
+
+def plain_text(text: str) -> str:
+    """Return a line of a receipt without the signs of JSON.
+
+    >>> plain_text('{"age": [18.0, 90.0]}'), plain_text("[2000, 2000]"), plain_text("19/20")
+    ('age: 18, 90', '2000, 2000', '0.95')
+    """
+    if re.fullmatch(r"\d+/\d+", text):
+        return f"{float(Fraction(text)):.6g}"
+    if text[:1] not in "[{":
+        return text
+    try:
+        return _spell_json(json.loads(text))
+    except ValueError:
+        return text
+
+
+def _spell_json(value: Any) -> str:
+    if isinstance(value, dict):
+        return "; ".join(f"{name}: {_spell_json(each)}" for name, each in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_spell_json, value))
+    return f"{value:.10g}" if isinstance(value, float) else "none" if value is None else str(value)
 
 
 def _is_plain(interval: Any) -> bool:

@@ -225,8 +225,7 @@ class AnalystApi:
         """Return the state of a question, and its answer once it may leave; ``wait`` for it up to so many seconds."""
         record = await asyncio.to_thread(self._curator.own_request, sender_of(request), job)
         seconds = min(wait, self._curator.settings.limits.wait_seconds)
-        found = await self._pool.wait(job, seconds, sender_of(request), for_owner=True)
-        return self._pool.describe(found or record)
+        return self._pool.describe(await self._pool.wait(record, seconds, sender_of(request), for_owner=True))
 
     def cancel_job(self, request: Request, job: str) -> Any:
         """Cancel a question. One that waits costs nothing; a training ends after its current phase, and is charged."""
@@ -255,4 +254,4 @@ async def answer_request(
     finally:
         if not started:
             gate.end_job(identity)
-    return await pool.wait(record.request_id, curator.settings.limits.wait_seconds, identity) or record
+    return await pool.wait(record, curator.settings.limits.wait_seconds, identity)

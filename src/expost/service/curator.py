@@ -21,6 +21,7 @@ from expost.core import BudgetExceeded, ExpostError, InvalidRequest, Loss, Relea
 from expost.data import Dataset
 from expost.data.description import Description
 from expost.ledger import Ledger, open_ledger
+from expost.ledger.ledger_account import LARGEST_QUESTION_CAP
 from expost.models.descent.training_watch import stop_when
 from expost.models.saved_model import model_document
 from expost.service.access_token import Identity, Role, TokenRecord, TokenSecret
@@ -108,15 +109,6 @@ class _PublicSize:
     """The number of public groups of a question, which its time grid depends on."""
 
     cells: int = 1
-
-
-@dataclass(frozen=True)
-class Answered:
-    """What a request comes to: a status, a body, and the moment at which it may leave."""
-
-    status: int
-    body: Mapping[str, Any]
-    visible: float
 
 
 class Curator:
@@ -348,6 +340,8 @@ class Curator:
             The session that would answer it.
         """
         given = {name: value for name, value in asked.arguments.items() if name != "expect"}
+        if given.get("within") is not None and asked.statistic not in TESTS:
+            given.setdefault("max_epsilon", LARGEST_QUESTION_CAP)  # groups do not depend on it, and it need not be read
         self._check_groups(_count_cells(AskedQuestion(asked.statistic, given).build(session), session))
 
     def _check_groups(self, groups: int) -> None:
@@ -442,8 +436,11 @@ class Curator:
             raise Refused(404, "not_found", "There is no such question of yours.")
         return self.recover(record)
 
-    def run(self, record: RequestRecord, identity: Identity) -> Answered:
-        """Answer a request that was just stored. This is called once per request, by the worker that stored it."""
+    def run(self, record: RequestRecord, identity: Identity) -> RequestRecord | None:
+        """Answer a request that was just stored, and return it as it is stored now, or None if this is not known.
+
+        This is called once per request, by the worker that stored it.
+        """
         began, size = self._clock(), _PublicSize()
         status, response = 503, _FAILED
         try:
@@ -468,7 +465,7 @@ class Curator:
         except SQLAlchemyError as error:
             _LOG.error("a question was put off: %s", type(error).__name__)
         self._put_off.add(record.request_id)
-        return Answered(status, response, visible)
+        return None
 
     def _respond(self, record: RequestRecord, identity: Identity, size: _PublicSize) -> tuple[int, dict[str, Any]]:
         """Return the status and the body of the response to a request."""
@@ -520,14 +517,17 @@ class Curator:
             # This process was taken for dead and another one has finished the request: there must be no second answer.
             raise RuntimeError
 
-    def _finish(self, record: RequestRecord, status: int, body: Mapping[str, Any], visible: float) -> Answered:
-        """Store the response; only then may it leave."""
+    def _finish(
+        self, record: RequestRecord, status: int, body: Mapping[str, Any], visible: float
+    ) -> RequestRecord | None:
+        """Store the response; only then may it leave. Return the request as it is now, None if another worker has it."""
         text = json.dumps(body, ensure_ascii=False, allow_nan=False)
         terms: dict[str, Any] = {"status": status, "response": text, "visible": visible, "kept": None}
-        self.store.change_request(record.request_id, only_by=self._worker, state=RequestState.DONE, **terms)
+        terms["state"] = RequestState.DONE
+        stored = self.store.change_request(record.request_id, only_by=self._worker, **terms)
         self._stops.discard(record.request_id)
         self._put_off.discard(record.request_id)
-        return Answered(status, body, visible)
+        return replace(record, **terms) if stored else None
 
     def recover(self, record: RequestRecord) -> RequestRecord:
         """Finish a request whose worker has stopped; return it as it is otherwise."""

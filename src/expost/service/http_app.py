@@ -75,9 +75,8 @@ def create_app(curator: Curator) -> FastAPI:
     describe_routes(app)
     _add_health(app, curator, metrics)
     _add_error_forms(app)
-    app.middleware("http")(metrics.watch)
     limits = curator.settings.limits
-    app.add_middleware(BodyLimit, most=limits.body_bytes, seconds=limits.body_seconds)
+    app.add_middleware(BodyLimit, most=limits.body_bytes, seconds=limits.body_seconds, count=metrics.count)
     return app
 
 

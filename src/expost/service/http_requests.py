@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from expost.core import ExpostError
-from expost.service.access_token import Identity, TokenSecret, VerifiedTokens
+from expost.service.access_token import Identity, TokenRecord, TokenSecret, VerifiedTokens
 from expost.service.curator import Curator, Refused, error_body, status_of
 from expost.service.permission import is_allowed
 from expost.service.question_form import parse_body
@@ -26,6 +26,7 @@ from expost.service.question_form import parse_body
 __all__ = ["COOKIE", "BodyLimit", "Gate", "StrictRoute", "refusal"]
 
 COOKIE = "expost_session"
+_MOST_GUESSES = 120
 _LOG = logging.getLogger("expost.service")
 _HEADERS = {
     "content-security-policy": (
@@ -69,10 +70,13 @@ class StrictRoute(APIRoute):
 
 
 class BodyLimit:
-    """The outermost layer: refuses long and slow bodies, adds the headers of every response, and hides failures."""
+    """The outermost layer: refuses long and slow bodies, adds the headers of every response, and hides failures.
 
-    def __init__(self, app: ASGIApp, *, most: int, seconds: float) -> None:
-        self._app, self._most, self._seconds = app, most, seconds
+    ``count`` is called with every response: its request and its status.
+    """
+
+    def __init__(self, app: ASGIApp, *, most: int, seconds: float, count: Callable[[Scope, int], None]) -> None:
+        self._app, self._most, self._seconds, self._count = app, most, seconds, count
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass one request on."""
@@ -83,6 +87,7 @@ class BodyLimit:
 
         async def add_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
+                self._count(scope, message["status"])
                 given = {name.lower() for name, _ in message["headers"]}
                 message["headers"] = list(message["headers"]) + [
                     (name.encode(), value.encode()) for name, value in _HEADERS.items() if name.encode() not in given
@@ -159,6 +164,7 @@ class Gate:
         self._curator, self._verified = curator, VerifiedTokens()
         self._sent: dict[str, tuple[float, int]] = {}
         self._running: dict[str, int] = {}
+        self._guesses = (0.0, 0)  # when the minute began, and the wrong tokens in it
         self._lock = threading.Lock()
 
     def identify(self, request: Request) -> Identity:
@@ -181,9 +187,26 @@ class Gate:
         if secret is None:
             return None
         record = self._curator.store.find_token(secret.token_id)
-        if not self._verified.matches(secret, record) or record is None or not record.is_usable(self._curator.now()):
+        if not self._verified.remembers(secret, record) and not self._check_guess(secret, record):
             return None
-        return Identity.of(record)
+        return Identity.of(record) if record is not None and record.is_usable(self._curator.now()) else None
+
+    def _check_guess(self, secret: TokenSecret, record: TokenRecord | None) -> bool:
+        """Compute the slow hash of a token that is new here, unless too many wrong ones came in this minute.
+
+        Otherwise anybody could keep the processors busy with it. Tokens that have worked before are not affected.
+        """
+        now = time.monotonic()
+        with self._lock:
+            began, wrong = self._guesses if now - self._guesses[0] < 60 else (now, 0)
+            self._guesses = (began, wrong + 1)
+        if wrong >= _MOST_GUESSES:
+            raise Refused(429, "too_many_guesses", "Too many wrong tokens were sent to this service. Wait a minute.")
+        found = self._verified.matches(secret, record)
+        if found:
+            with self._lock:
+                self._guesses = (self._guesses[0], max(0, self._guesses[1] - 1))
+        return found
 
     def identify_cookie(self, cookie: str) -> Identity | None:
         """Return whose page session a cookie is; its token must still work."""

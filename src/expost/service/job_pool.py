@@ -54,37 +54,39 @@ class JobPool:
         future.add_done_callback(forget)
 
     async def wait(
-        self, request_id: str, seconds: float, who: Identity, *, for_owner: bool = False
-    ) -> RequestRecord | None:
+        self, record: RequestRecord, seconds: float, who: Identity, *, for_owner: bool = False
+    ) -> RequestRecord:
         """Return a request once its answer may leave, or after so many seconds as it is then.
 
         One that needs the owner's approval is returned at once, unless ``for_owner`` waits for that, too. Refuse if the
         token of the one who waits has been revoked meanwhile.
         """
-        found = await self._wait(request_id, seconds, for_owner)
+        found = await self._wait(record, time.monotonic() + seconds, for_owner)
         await asyncio.to_thread(self._gate.check_usable, who)
         return found
 
-    async def _wait(self, request_id: str, seconds: float, for_owner: bool) -> RequestRecord | None:
-        until = time.monotonic() + seconds
+    async def _wait(self, record: RequestRecord, until: float, for_owner: bool) -> RequestRecord:
         while True:
-            record = await asyncio.to_thread(self._curator.store.find_request, request_id)
             left = until - time.monotonic()
-            if record is None or (record.state == RequestState.WAITING and not (for_owner and left > 0)):
+            if record.state == RequestState.DONE:  # it stays as it is
+                hidden = min((record.visible or 0.0) - time.time(), left)
+                if hidden > 0:
+                    await asyncio.sleep(hidden)
+                    continue
                 return record
-            if record.state == RequestState.DONE:
-                hidden = (record.visible or 0.0) - time.time()
-                if hidden <= 0 or left <= 0:
-                    return record
-                await asyncio.sleep(min(hidden, max(left, 0.0)))
-                continue
-            if left <= 0:
+            if left <= 0 or (record.state == RequestState.WAITING and not for_owner):
                 return record
-            future = self._futures.get(request_id)
+            future = self._futures.get(record.request_id)
+            ended: RequestRecord | None = None
             if future is None:
                 await asyncio.sleep(min(_POLL_SECONDS, left))
             else:
-                await asyncio.wait([asyncio.wrap_future(future)], timeout=left)
+                done, _ = await asyncio.wait([asyncio.wrap_future(future)], timeout=left)
+                # What this process has stored itself need not be read again.
+                ended = next(iter(done)).result() if done else None
+            if ended is None:
+                ended = await asyncio.to_thread(self._curator.store.find_request, record.request_id)
+            record = record if ended is None else ended
 
     def is_visible(self, record: RequestRecord) -> bool:
         """Return whether the answer of a request may leave now."""

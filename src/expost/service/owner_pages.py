@@ -79,7 +79,12 @@ class OwnerPages:
                 "title": each.title,
                 "percent": round(100 * own["share"], 1),
                 "frozen": self._curator.store.is_frozen(each.name),
-                "analysts": [one for one in accounts if one["dataset"] == each.name and one["analyst"]],
+                "spent": _without_delta(own["spent"]),
+                "analysts": [
+                    one | {"spent": _without_delta(one["spent"])}
+                    for one in accounts
+                    if one["dataset"] == each.name and one["analyst"]
+                ],
                 "limits": self._curator.limits_of(each.name).to_dict(),
                 **self._draw_spending(each.name),
             }
@@ -102,7 +107,7 @@ class OwnerPages:
         ]
         parts = [(name, amount, None, None) for name, amount in traced.parts]
         return {
-            "picture": draw_spending(traced.lines, traced.ends, top),
+            "picture": draw_spending(traced.lines, traced.times, top),
             "legend": legend,
             "parts": draw_answers(parts),
         }
@@ -170,6 +175,11 @@ class OwnerPages:
         """Allow questions about a dataset again."""
         change_frozen(self._curator, dataset, frozen=False, who=sender_of(request))
         return RedirectResponse("/owner", 303)
+
+
+def _without_delta(spent: str) -> str:
+    """Return what was spent without a delta that is zero."""
+    return spent.removesuffix(", delta 0")
 
 
 def _facts_of(detail: str) -> list[tuple[str, str]]:

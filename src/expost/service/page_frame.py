@@ -36,7 +36,8 @@ class PageRoute(APIRoute):
                 return await handle(request)
             except ExpostError as error:
                 if status_of(error) == 401:
-                    return RedirectResponse("/login", 303)
+                    # A cookie that no longer works deserves a reason; who comes for the first time needs none.
+                    return RedirectResponse("/login?ended=1" if request.cookies.get(COOKIE) else "/login", 303)
                 frame: PageFrame = request.app.state.pages
                 return frame.error(request, error)
 
@@ -76,7 +77,7 @@ class PageFrame:
         if who is not None and who.role is Role.OWNER:
             waiting = store.count_requests(RequestState.WAITING)
         common = {"who": who, "csrf": found[1] if found else "", "here": here, "waiting": waiting}
-        common |= {"error": None, "made": None, "openid": self._curator.settings.openid is not None}
+        common |= {"error": None, "made": None, "ended": False, "openid": self._curator.settings.openid is not None}
         return HTMLResponse(self._templates.get_template(name).render(common | facts), status)
 
     def fragment(self, name: str, **facts: Any) -> str:

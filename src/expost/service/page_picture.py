@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
 __all__ = ["LINE_COLOURS", "draw_answers", "draw_price_curve", "draw_rungs", "draw_spending"]
 
-_WIDTH, _HEIGHT = 560, 260
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 16, 44
+_WIDTH, _HEIGHT = 560, 280
+_LEFT, _RIGHT, _TOP, _BOTTOM = 80, 16, 36, 56
 _MOST_BARS = 40
 LINE_COLOURS = 7
 """How many colours of lines the styles have."""
@@ -44,7 +45,7 @@ def draw_price_curve(
         y = _place_y(down, most)
         prices += (
             f'<line class="cap" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"></line>'
-            f'<text x="{_WIDTH - _RIGHT}" y="{y + (-6 if y > 30 else 16):.1f}" text-anchor="end">'
+            f'<text x="{_WIDTH - _RIGHT}" y="{y + (-6 if y > 44 else 16):.1f}" text-anchor="end">'
             f"most for one question: {_short(most)}</text>"
         )
     title = f"Price from epsilon {_short(min(p for _, p in usable))} to {_short(max(p for _, p in usable))}"
@@ -124,48 +125,68 @@ def draw_rungs(rungs: Sequence[tuple[float, float, float, float]]) -> str:
     return _svg("".join(parts), title, x_title="epsilon", y_title="answer")
 
 
-def draw_spending(lines: Mapping[str, Sequence[float]], ends: tuple[str, str], budget: float) -> str:
+def draw_spending(lines: Mapping[str, Sequence[float]], times: Sequence[datetime.datetime], budget: float) -> str:
     """Return what was spent after each charge, one line per name; the first name is everything together.
 
-    >>> draw_spending({"all": [0.1, 0.3], "ann": [0.1, 0.1]}, ("May 1", "May 2"), 1.0).count("<polyline")
+    Parameters
+    ----------
+    lines : mapping
+        For each name, what was spent after each charge.
+    times : sequence of datetime
+        When the charges were made, in their order.
+    budget : float
+        What may be spent.
+
+    Examples
+    --------
+    >>> days = [datetime.datetime(2030, 5, 1), datetime.datetime(2030, 5, 2)]
+    >>> draw_spending({"all": [0.1, 0.3], "ann": [0.1, 0.1]}, days, 1.0).count("<polyline")
     2
     """
-    names = list(lines)
-    count = len(lines[names[0]]) if names else 0
-    if not count or budget <= 0:
+    if not times or budget <= 0:
         return ""
-    most = max(lines[names[0]])
+    most = max(lines[next(iter(lines))])
     near = budget <= 5 * most  # a budget far above would flatten all lines
     top = max(budget, most) * 1.02 if near else 1.25 * most
-    wide = (_WIDTH - _LEFT - _RIGHT) / count
+    right, begun = _WIDTH - _RIGHT, times[0]
+    span = (times[-1] - begun).total_seconds()
+    # Charges of one minute have no order in time.
+    shares = [(at - begun).total_seconds() / span if span else (n + 0.5) / len(times) for n, at in enumerate(times)]
+    across = [_LEFT + (0.03 + 0.94 * share) * (right - _LEFT) for share in shares]
 
     def down(amount: float) -> float:
         return _TOP + (1 - amount / top) * (_HEIGHT - _TOP - _BOTTOM)
 
+    several = times[-1].date() != begun.date()
+    form, day = ("%Y-%m-%d", "") if several else ("%H:%M", begun.strftime(" of %Y-%m-%d"))
     parts = [
-        f'<text x="{_LEFT}" y="{_HEIGHT - 24}">{escape(ends[0])}</text>'
-        f'<text x="{_WIDTH - _RIGHT}" y="{_HEIGHT - 24}" text-anchor="end">{escape(ends[1])}</text>'
+        f'<text x="{_LEFT}" y="{_HEIGHT - 34}">{begun.strftime(form)}</text>'
+        f'<text x="{right}" y="{_HEIGHT - 34}" text-anchor="end">{times[-1].strftime(form)}</text>'
         f'<text x="{_LEFT - 8}" y="{down(0) + 4:.1f}" text-anchor="end">0</text>'
-        f'<line class="axis" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{down(0):.1f}" y2="{down(0):.1f}"></line>'
+        f'<line class="axis" x1="{_LEFT}" x2="{right}" y1="{down(0):.1f}" y2="{down(0):.1f}"></line>'
         f'<text x="{_LEFT - 8}" y="{down(most) + 4:.1f}" text-anchor="end">{_short(most)}</text>'
     ]
     if near:
         y = down(budget)
-        parts.append(f'<line class="cap" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"></line>')
-        parts.append(f'<text x="{_LEFT + 6}" y="{y + 16:.1f}">budget: {_short(budget)}</text>')
+        parts.append(
+            f'<line class="cap" x1="{_LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"></line>'
+            f'<text x="{right}" y="{y + 16:.1f}" text-anchor="end">budget: {_short(budget)}</text>'
+        )
     for number, (name, amounts) in reversed(list(enumerate(lines.items()))):
+        seen = {round(x): amount for x, amount in zip(across, amounts, strict=True)}  # the last one of every pixel
         points, before = [f"{_LEFT:.1f},{down(0):.1f}"], 0.0
-        for place, amount in enumerate(amounts):
-            x = _LEFT + wide * (place + 0.5)
-            points += [f"{x:.1f},{down(before):.1f}", f"{x:.1f},{down(amount):.1f}"]
+        for x, amount in seen.items():
+            if amount != before:
+                points += [f"{x},{down(before):.1f}", f"{x},{down(amount):.1f}"]
             before = amount
-        points.append(f"{_WIDTH - _RIGHT:.1f},{down(before):.1f}")
+        points.append(f"{right:.1f},{down(before):.1f}")
         parts.append(
             f'<polyline class="line line-{number % LINE_COLOURS}" points="{" ".join(points)}"><title>'
             f"{escape(name)}: {_short(before)}</title></polyline>"
         )
     title = f"Spent {_short(most)} of {_short(budget)}"
-    return _svg("".join(parts), title, x_title="charges, in their order", y_title="epsilon spent")
+    x_title = f"time{day} (UTC)" if span else f"charges of one minute{day}"
+    return _svg("".join(parts), title, x_title=x_title, y_title="epsilon spent")
 
 
 def _log_scale(values: Sequence[float]) -> tuple[float, float]:
@@ -184,7 +205,7 @@ def _place_y(scale: tuple[float, float], value: float) -> float:
 def _axis_labels(values: Sequence[float], scale: tuple[float, float], unit: str) -> str:
     anchors = ("start", "middle", "end")
     return "".join(
-        f'<text x="{_place_x(scale, value):.1f}" y="{_HEIGHT - 26}" text-anchor="{anchor}">{_short(value)}'
+        f'<text x="{_place_x(scale, value):.1f}" y="{_HEIGHT - 34}" text-anchor="{anchor}">{_short(value)}'
         f"{'%' if unit == '%' else ''}</text>"
         for value, anchor in zip(values, anchors, strict=False)
     )
@@ -202,9 +223,8 @@ def _side_labels(values: Sequence[float], scale: tuple[float, float]) -> str:
 
 def _svg(body: str, title: str, *, x_title: str, y_title: str) -> str:
     names = (
-        f'<text x="{(_WIDTH + _LEFT) / 2:.0f}" y="{_HEIGHT - 6}" text-anchor="middle">{escape(x_title)}</text>'
-        f'<text x="14" y="{(_HEIGHT - _BOTTOM) / 2:.0f}" text-anchor="middle" '
-        f'transform="rotate(-90 14 {(_HEIGHT - _BOTTOM) / 2:.0f})">{escape(y_title)}</text>'
+        f'<text x="{(_WIDTH + _LEFT) / 2:.0f}" y="{_HEIGHT - 8}" text-anchor="middle">{escape(x_title)}</text>'
+        f'<text x="0" y="16">{escape(y_title)}</text>'
     )
     return _wrap(names + body, title, _HEIGHT)
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -28,12 +29,13 @@ from expost.service.question_menu import FORECAST, menu_for, question_of
 from expost.service.question_sql import statement_of
 from expost.service.route_table import RouteLine, body_of, build_router, sender_of
 from expost.service.service_settings import DatasetSettings
-from expost.service.service_store import RequestRecord
+from expost.service.service_store import RequestRecord, RequestState
 from expost.service.spending_report import balance_facts
 
 __all__ = ["AnalystPages"]
 
 _MOST_EXPORTED = 10_000
+_MOST_SHOWN = 200
 
 
 class AnalystPages:
@@ -122,6 +124,7 @@ class AnalystPages:
             "tests": list_tests(public["columns"]),
             "models": list_models(public["columns"]),
             "columns": [each | {"kind": kind_of(each)} for each in public["columns"]],
+            "example": _example_filter(public["columns"]),
             "form": {},
             "quotes": {},
             "key": str(uuid.uuid4()),
@@ -216,13 +219,14 @@ class AnalystPages:
 
     def show_history(self, request: Request) -> Response:
         """List all answers of the holder of the token."""
-        answers = [answer_facts(each, self._pool, brief=True) for each in self._own_requests(request)]
-        return self._frame.render(request, "history.html", sender_of(request), here="history", answers=answers)
+        found = self._own_requests(request, _MOST_SHOWN + 1)
+        answers = [answer_facts(each, self._pool, brief=True) for each in found[:_MOST_SHOWN]]
+        terms: dict[str, Any] = {"answers": answers, "more": len(found) > _MOST_SHOWN}
+        return self._frame.render(request, "history.html", sender_of(request), here="history", **terms)
 
-    def _own_requests(self, request: Request) -> list[RequestRecord]:
+    def _own_requests(self, request: Request, last: int = _MOST_EXPORTED) -> list[RequestRecord]:
         who = sender_of(request)
-        found = self._curator.store.list_requests(subject=who.subject, last=_MOST_EXPORTED)
-        return [each for each in found if who.dataset in (None, each.dataset)]
+        return self._curator.store.list_requests(subject=who.subject, dataset=who.dataset, last=last)
 
     def export_history(self, request: Request) -> Response:
         """Return everything that the holder of the token asked, as CSV with one line per question."""
@@ -240,7 +244,12 @@ class AnalystPages:
 
     def show_answer(self, request: Request, job: str) -> Response:
         """Show one answer."""
-        facts = answer_facts(self._curator.own_request(sender_of(request), job), self._pool)
+        record = self._curator.own_request(sender_of(request), job)
+        facts = answer_facts(record, self._pool) | {"may_cost": ""}
+        if record.state in (RequestState.WAITING, RequestState.RUNNING):
+            with suppress(ExpostError):  # the budget may have changed since
+                price = self._curator.price_of(record.kind, record.dataset, sender_of(request), json.loads(record.body))
+                facts["may_cost"] = price["worst_case_text"]
         return self._frame.render(request, "answer.html", sender_of(request), **facts)
 
     def export_answer(self, request: Request, job: str) -> Response:
@@ -273,6 +282,15 @@ class AnalystPages:
         if release is None:
             raise Refused(404, "not_found", "There is no such answer.")
         return release
+
+
+def _example_filter(columns: list[dict[str, Any]]) -> str:
+    """Return a filter that fits the columns of a table, to show how one is written."""
+    named = [each for each in columns if each["name"].isidentifier()]
+    parts = [f"{each['name']} >= {sum(each['bounds']) / 2:.4g}" for each in named if each["bounds"]][:1]
+    plain = [each for each in named if each["categories"] and str(each["categories"][0]).isalnum()]
+    parts += [f"{each['name']} = '{each['categories'][0]}'" for each in plain][:1]
+    return " AND ".join(parts)
 
 
 def _report_headers(name: str) -> dict[str, str]:

@@ -74,7 +74,7 @@ class FreeLook:
         within = given.get("within")
         share = isinstance(within, str) and within.endswith("%")
         chosen = float(within[:-1]) if isinstance(within, str) and share else float(within or 0)
-        found: dict[str, Any] = {"quote": quote, "picture": "", "sizes": [], "chosen": within}
+        found: dict[str, Any] = {"quote": quote, "free": _is_free(quote), "picture": "", "sizes": [], "chosen": within}
         if quote.likely is not None:
             errors = [chosen * factor for factor in _FACTORS if not share or chosen * factor < 100]
             terms = given | {"within": [f"{each:g}%" if share else each for each in errors]}
@@ -161,6 +161,11 @@ def _rows_like(session: Session, asked: AskedQuestion, expect: Any) -> int:
     names = [given.get("by"), given.get("column") if asked.statistic == "value-counts" else None]
     groups = math.prod(len(listed[name]) for name in names if isinstance(name, str) and name in listed)
     return int(min(max(expect * groups * given.get("bins", 1), 1), MOST_MADE_UP))
+
+
+def _is_free(quote: PriceQuote) -> bool:
+    """Return whether an earlier answer serves this question."""
+    return not any(quote.worst_case.amounts().values())
 
 
 def _check_rows(session: Session, rows: Any) -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 
-from fastapi import Request, Response
+from starlette.types import Scope
 
 __all__ = ["ServiceMetrics"]
 
@@ -20,15 +20,20 @@ class ServiceMetrics:
         self._counts: Counter[tuple[str, str, int]] = Counter()
         self._lock = threading.Lock()
 
-    async def watch(self, request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-        """Count one request."""
-        response = await call_next(request)
-        route = request.scope.get("route")
-        path = getattr(route, "path", "other")  # the pattern: a path itself may hold a name or a job
-        method = request.method if request.method in _METHODS else "other"  # a client may invent any number of them
+    def count(self, scope: Scope, status: int) -> None:
+        """Count one response.
+
+        Parameters
+        ----------
+        scope : dict
+            The request, as ASGI describes it once it has a route.
+        status : int
+            The status of the response.
+        """
+        path = getattr(scope.get("route"), "path", "other")  # the pattern: a path itself may hold a name or a job
+        method = scope["method"] if scope["method"] in _METHODS else "other"  # a client may invent any number of them
         with self._lock:
-            self._counts[(method, path, response.status_code)] += 1
-        return response
+            self._counts[(method, path, status)] += 1
 
     def text(self, facts: Mapping[str, float] | None = None) -> str:
         """Return the counts, and gauges of public facts, in the text format of Prometheus.

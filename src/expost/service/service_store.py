@@ -210,18 +210,18 @@ class ServiceStore:
     def find_token(self, token_id: str) -> TokenRecord | None:
         """Return a token by its id."""
         with self._reading() as connection:
-            row = connection.execute(_read_tokens().where(_TOKENS.c.token_id == token_id)).mappings().first()
+            row = connection.execute(_TOKEN_BY_ID, {"wanted": token_id}).mappings().first()
         return None if row is None else _read_token(row)
 
     def list_tokens(self) -> list[TokenRecord]:
         """Return all tokens, oldest first."""
         with self._reading() as connection:
-            return list(map(_read_token, connection.execute(_read_tokens().order_by(_TOKENS.c.created)).mappings()))
+            return list(map(_read_token, connection.execute(_ALL_TOKENS.order_by(_TOKENS.c.created)).mappings()))
 
     def revoke_token(self, token_id: str, now: datetime.datetime) -> bool:
         """Revoke a token and end the page sessions that it opened; return whether it was there and not revoked yet.
 
-        Tokens that it made for its holder end with it: see ``_read_tokens``.
+        Tokens that it made for its holder end with it: see ``_select_tokens``.
         """
         usable = (_TOKENS.c.token_id == token_id) & (_TOKENS.c.revoked.is_(None))
         with self._writing() as connection:
@@ -372,8 +372,7 @@ class ServiceStore:
     ) -> None:
         if not self._lite:  # SQLite has one writer anyway
             connection.exec_driver_sql("LOCK TABLE service_log IN EXCLUSIVE MODE")
-        newest = sql.select(_LOG).order_by(_LOG.c.line.desc()).limit(1)
-        last = connection.execute(newest).mappings().first()
+        last = connection.execute(_NEWEST_LINE).mappings().first()
         row: dict[str, Any] = {
             "line": 1 if last is None else last["line"] + 1,
             "at": _write_time(at.replace(second=0, microsecond=0)),  # minutes: seconds would time a question
@@ -404,11 +403,11 @@ class ServiceStore:
 
 
 def _select_request(connection: sql.Connection, request_id: str) -> RequestRecord | None:
-    row = connection.execute(sql.select(_REQUESTS).where(_REQUESTS.c.request_id == request_id)).mappings().first()
+    row = connection.execute(_REQUEST_BY_ID, {"wanted": request_id}).mappings().first()
     return None if row is None else RequestRecord(**row)
 
 
-def _read_tokens() -> sql.Select[Any]:
+def _select_tokens() -> sql.Select[Any]:
     """Select tokens; one that a token made for itself is revoked as soon as that one is."""
     made_by = _TOKENS.alias()
     revoked = sql.func.coalesce(_TOKENS.c.revoked, made_by.c.revoked).label("revoked")
@@ -416,6 +415,13 @@ def _read_tokens() -> sql.Select[Any]:
     joined = _TOKENS.outerjoin(_PARENTS, _PARENTS.c.token_id == _TOKENS.c.token_id)
     joined = joined.outerjoin(made_by, made_by.c.token_id == _PARENTS.c.parent)
     return sql.select(*own, revoked, _PARENTS.c.parent).select_from(joined)
+
+
+# Every request runs these; building a statement takes longer than running it.
+_ALL_TOKENS = _select_tokens()
+_TOKEN_BY_ID = _ALL_TOKENS.where(_TOKENS.c.token_id == sql.bindparam("wanted"))
+_REQUEST_BY_ID = sql.select(_REQUESTS).where(_REQUESTS.c.request_id == sql.bindparam("wanted"))
+_NEWEST_LINE = sql.select(_LOG.c.line, _LOG.c.hash).order_by(_LOG.c.line.desc()).limit(1)
 
 
 def _read_token(row: Mapping[Any, Any]) -> TokenRecord:

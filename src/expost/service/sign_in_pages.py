@@ -60,7 +60,7 @@ class SignInPages:
 
     def show_login(self, request: Request) -> Response:
         """Show the form that takes a token."""
-        return self._frame.render(request, "login.html")
+        return self._frame.render(request, "login.html", ended="ended" in request.query_params)
 
     def login(self, request: Request, token: str = Form(default="")) -> Response:
         """Open a page session for the holder of a token."""

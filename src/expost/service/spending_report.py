@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,8 +35,8 @@ class Spending:
 
     lines: dict[str, list[float]]
     parts: list[tuple[str, float]]
-    ends: tuple[str, str]
-    """The days of the first and of the last charge."""
+    times: list[datetime.datetime]
+    """The minutes of the charges."""
 
 
 def trace_spending(curator: Curator, dataset: str) -> Spending:
@@ -53,8 +54,8 @@ def trace_spending(curator: Curator, dataset: str) -> Spending:
         own = (bill if payer == name else 0.0 for payer, bill in zip(payers, bills, strict=True))
         lines[name] = list(itertools.accumulate(own))
     spent = [(name.removeprefix(f"{whole}/"), ledger.spent(name).amounts().get("epsilon")) for name in parts]
-    days = (str(ordered[0].at)[:10], str(ordered[-1].at)[:10]) if ordered else ("", "")
-    return Spending(lines, [(name, float(amount)) for name, amount in spent if amount], days)
+    times = [datetime.datetime.fromisoformat(each.at[:16]) for each in ordered]
+    return Spending(lines, [(name, float(amount)) for name, amount in spent if amount], times)
 
 
 def _analyst_of(accounts: Sequence[str], dataset: str) -> str:

@@ -15,6 +15,7 @@ from tests.unit.service.test_rights import address_of, routes_of
 
 from expost.core import InvalidRequest
 from expost.service import Role
+from expost.service.access_token import TokenSecret
 from expost.service.curator import Curator
 from expost.session import Session
 
@@ -303,3 +304,21 @@ def test_invented_methods_share_one_line_of_the_metrics(served: Served) -> None:
         served.http.request(f"INVENTED{number}", "/v1/datasets")
 
     assert "INVENTED" not in served.http.get("/metrics").text
+
+
+def test_wrong_tokens_cannot_keep_the_processors_busy(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("expost.service.http_requests._MOST_GUESSES", 5)
+    assert served.call("ann", "GET", "/v1/datasets").status_code == 200
+    computed = []
+    slow = TokenSecret.hash
+    monkeypatch.setattr(TokenSecret, "hash", lambda secret, salt: computed.append(secret) or slow(secret, salt))
+    for number in range(12):
+        served.tokens["guess"] = TokenSecret.make().text
+        response = served.call("guess", "GET", "/v1/datasets")
+        assert response.status_code == (401 if number < 5 else 429)
+    assert response.json()["error"]["code"] == "too_many_guesses" and response.headers["retry-after"]
+    assert len(computed) == 5
+    assert served.call("ann", "GET", "/v1/datasets").status_code == 200  # it has worked before
+    assert served.call("bob", "GET", "/v1/datasets").status_code == 429  # until the minute is over
+    served.app.state.gate._guesses = (-100.0, 9)
+    assert served.call("bob", "GET", "/v1/datasets").status_code == 200

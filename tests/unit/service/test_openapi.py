@@ -76,6 +76,7 @@ def test_the_document_is_one_that_tools_read(described: Served) -> None:
         assert operation["description"]
 
 
+@pytest.mark.timeout(max(300, CALLS))
 def test_requests_made_from_the_document_are_answered_or_refused(
     described: Served, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:

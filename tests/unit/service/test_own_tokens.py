@@ -47,7 +47,7 @@ def test_an_own_token_ends_with_the_one_that_made_it_through_any_number_of_steps
     for name in ("ann", "second", "third"):
         assert served.call(name, "GET", "/v1/datasets").status_code == 401
     served.http.cookies = session
-    assert served.http.get("/", follow_redirects=False).headers["location"] == "/login"
+    assert served.http.get("/", follow_redirects=False).headers["location"] == "/login?ended=1"
 
 
 @pytest.mark.parametrize("by_owner", [True, False])

