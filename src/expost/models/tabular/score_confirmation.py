@@ -32,9 +32,10 @@ _FINER = (
 _ENOUGH = {False: 0.3, True: 0.0}  # scales above the margin of a later look from which on it is worth its price
 _FADING = 1.3  # growth of the deviation of an earlier score, where it is combined with a later one
 _HOPEFUL = 1.5  # deviations below the target from which on more of a rung measures its score
-# Deviations that separate a plateau from the target: of measured scores, of looks, and of the scores of a regression beyond
-# some epsilon. There the score must be likely to be reached, not only possible.
+# Deviations that separate a plateau from the target: of measured scores, of looks, and of scores beyond some epsilon. There the
+# target must be likely to be reached, not only possible. Accuracies rise for longer: what they gained last counts twice.
 _HOPELESS, _LOOKED, _LIKELY, _COSTLY = {False: 3.0, True: 2.0}, 0.5, 0.5, Fraction(1, 5)
+_GAINS = {False: 2.0, True: 1.0}
 _BIASED = 2.0  # deviations between a look and a guide from which on the cut-off terms of the guide explain them
 _CENTERED = 0.05  # of a surplus, which the distance between the middle and the mean may hide
 _EARLIEST = Fraction(4, 100), Fraction(1, 5)  # epsilon, and share of the cap, before which no plateau is told
@@ -246,13 +247,14 @@ class Confirmation:
         perfect = sums.best_surplus(profile) * profile.most_rows(_COUNTED) / profile.rows
         if not early and self._find_need(_WITHOUT_ERRORS * perfect - self._hidden, sums.height) > left:
             return _NO_MODEL
-        costly = self._numeric and trained >= _COSTLY
+        costly = trained >= _COSTLY and (self._numeric or not early)
+        gain = math.inf if early else max(surplus - self._scores[-1 - _RUNGS_BACK][0], 0.0)
         if costly:
-            before, blurred = self._scores[-2] if len(self._scores) > 1 else (surplus, 0.0)
-            gain = max(surplus - before - blurred, 0.0)
-            best = guess + gain + _LIKELY * deviation
+            if self._numeric:
+                before, blurred = self._scores[-2] if len(self._scores) > 1 else (surplus, 0.0)
+                gain = max(surplus - before - blurred, 0.0)
+            best = guess + _GAINS[self._numeric] * gain + _LIKELY * deviation
         else:
-            gain = math.inf if early else max(surplus - self._scores[-1 - _RUNGS_BACK][0], 0.0)
             best = max(surplus, guess) + gain + _HOPELESS[self._numeric] * noise
         if sums.guided and self.seen is not None:
             # A look cuts off nothing, and is more precise than what a rung measures: it decides at once.

@@ -12,6 +12,7 @@ from expost.accounting.concentrated import GaussianTotal
 from expost.core import Measure, Target
 from expost.models.tabular.laplace_test import LaplaceTest, find_threshold
 from expost.models.tabular.lattice_sum import LatticeSum
+from expost.models.tabular.rung_schedule import plan_score
 from expost.models.tabular.score_confirmation import Confirmation, OpenSums
 from expost.models.tabular.score_sum import MeasuredScore, ScoreSum, find_deviations, limit_predictions
 from expost.models.tabular.table_profile import TableProfile
@@ -153,6 +154,30 @@ def test_a_good_model_is_confirmed_and_a_plateau_ends_the_training_early() -> No
         for k in range(6)
     ]
     assert "out of reach" in next(each for each in reasons if each) and bad.spent == 0
+
+
+@pytest.mark.parametrize(("floor", "ended"), [(0.002, 0.35), (0.015, 0.25)])
+def test_an_accuracy_just_below_its_target_ends_the_training_at_a_small_part_of_the_cap(
+    floor: float, ended: float
+) -> None:
+    # The accuracy rises to ``floor`` below the target, however much is spent on it.
+    rows, schedule, spent, met = 30_000, plan_score(Fraction(4), Fraction(1, 10**6)), [], 0
+    sums, profile = ScoreSum(TARGET, 2), TableProfile(float(rows), np.zeros(1), np.ones(1), 1.0)
+    rng, bits, prices = np.random.default_rng(8), SeededBits(8), schedule.prices.epsilons
+    for _ in range(40):
+        stops = Confirmation(TARGET, FAILURE, Fraction(4))
+        for rung, trained, following in zip(schedule.rungs, prices, (*prices[1:], None), strict=True):
+            exact = -rows * (floor + 0.0005 / float(trained) * math.exp(0.3 * rng.normal()))
+            deviation = sums.deviation(rung.divide(stops.measure_share)[1])
+            score = MeasuredScore(exact + deviation * rng.normal(), deviation, {})
+            source = source_of(int(exact / sums.height * sums.deciding.unit), bits)
+            if stops.confirm(score, sums, profile, source, trained, following=following):
+                break
+        spent.append(float(trained + stops.spent))
+        met += stops.met
+
+    assert np.median(spent) <= ended and max(spent) < 1
+    assert met <= 4
 
 
 def test_a_guide_whose_tails_are_cut_off_is_not_believed_after_a_look() -> None:
