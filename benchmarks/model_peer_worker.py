@@ -115,7 +115,8 @@ def fit_or_refusal(fit: Fit, epsilon: float, seed: int) -> float:
 
 def search(fits: list[tuple[str, Fit]], terms: dict[str, Any]) -> dict[str, Any]:
     """Return the smallest epsilon of the grid at which some setting reaches the score in nine of ten runs."""
-    runs, best = terms["runs"], {"score": -math.inf, "epsilon": None, "setting": None}
+    runs = terms["runs"]
+    best: dict[str, Any] = {"score": -math.inf, "epsilon": None, "setting": None}
     for epsilon in terms["grid"]:
         for setting, fit in fits:
             scores: list[float] = []
