@@ -191,9 +191,11 @@ def put_load(server: tuple[str, int], send: Send, *, clients: int, questions: in
     """Run all clients, after a few questions that start threads and connections, and add the processor time."""
     address, process = server
     warm = min(questions, 2 * clients)
-    first = asyncio.run(
-        run_clients(address, lambda *given: send(*given[:2], given[2] + 10**5), clients=clients, questions=warm)
-    )
+
+    def warm_up(http: httpx2.AsyncClient, client: int, number: int) -> Awaitable[Fraction]:
+        return send(http, client, number + 10**5)
+
+    first = asyncio.run(run_clients(address, warm_up, clients=clients, questions=warm))
     before = processor_seconds(process)
     found = asyncio.run(run_clients(address, send, clients=clients, questions=questions))
     spent = (processor_seconds(process) - before) / questions
