@@ -38,7 +38,10 @@ _HOPELESS, _LOOKED, _LIKELY, _COSTLY = {False: 3.0, True: 2.0}, 0.5, 0.5, Fracti
 _GAINS = {False: 2.0, True: 1.0}
 _BIASED = 2.0  # deviations between a look and a guide from which on the cut-off terms of the guide explain them
 _CENTERED = 0.05  # of a surplus, which the distance between the middle and the mean may hide
-_EARLIEST = Fraction(4, 100), Fraction(1, 5)  # epsilon, and share of the cap, before which no plateau is told
+_EARLIEST = Fraction(4, 100)  # epsilon before which no plateau is told
+# That epsilon is for this many rows or more. Fewer rows need a larger one, in proportion, for as little noise: before it, and
+# up to this share of the cap, a model has not learned yet. A training is costly only beyond the second epsilon, likewise.
+_USUAL_ROWS, _LEARNED, _MOST_LEARNING = 20_000, Fraction(6, 100), Fraction(1, 2)
 _RUNGS_BACK = 2  # a plateau is told from the gain over this many rungs
 _FAR, _NEAR = 0.12, 0.25  # shares of a rung that measure its score: far from the target, and near it
 _COUNTED = 3.0  # deviations by which the count of the rows may be too low, where it says that they are too few
@@ -243,11 +246,13 @@ class Confirmation:
         self._history.append((guess, deviation))
         # Scores by themselves: a combined one lags behind while the model improves.
         surplus, noise = self._scores[-1]
-        early = len(self._scores) <= _RUNGS_BACK or trained < min(_EARLIEST[0], _EARLIEST[1] * self._cap)
+        # The epsilon that means as much noise with usual rows.
+        learning = trained * Fraction(min(1.0, profile.rows / _USUAL_ROWS))
+        early = len(self._scores) <= _RUNGS_BACK or (learning < _EARLIEST and trained < _MOST_LEARNING * self._cap)
         perfect = sums.best_surplus(profile) * profile.most_rows(_COUNTED) / profile.rows
         if not early and self._find_need(_WITHOUT_ERRORS * perfect - self._hidden, sums.height) > left:
             return _NO_MODEL
-        costly = trained >= _COSTLY and (self._numeric or not early)
+        costly = trained >= _COSTLY and learning >= _LEARNED and (self._numeric or not early)
         gain = math.inf if early else max(surplus - self._scores[-1 - _RUNGS_BACK][0], 0.0)
         if costly:
             if self._numeric:

@@ -156,6 +156,27 @@ def test_a_good_model_is_confirmed_and_a_plateau_ends_the_training_early() -> No
     assert "out of reach" in next(each for each in reasons if each) and bad.spent == 0
 
 
+@pytest.mark.parametrize(("rows", "learns"), [(20_000, True), (2_000, False)])
+def test_a_model_that_few_rows_have_not_taught_yet_is_no_plateau(rows: int, learns: bool) -> None:
+    # The score stands still, far below the target, at prices where models of many rows have learned what they can.
+    sums, profile = ScoreSum(TARGET, 2), TableProfile(float(rows), np.zeros(1), np.ones(1), 1.0)
+    stops = Confirmation(TARGET, FAILURE, Fraction(3))
+    source, prices = source_of(-rows // 5, SeededBits(7)), plan_score(Fraction(3), Fraction(1, 10**6)).prices.epsilons
+    ended = [
+        stops.confirm(MeasuredScore(-rows / 5, 60.0, {}), sums, profile, source, trained, following=following)
+        for trained, following in itertools.pairwise(prices)
+        if trained < Fraction(1, 4)
+    ]
+    assert any(ended) is learns
+    # With as much training as the many rows had, the plateau is told.
+    reason = [
+        stops.confirm(MeasuredScore(-rows / 5, 60.0, {}), sums, profile, source, trained, following=following)
+        for trained, following in itertools.pairwise(prices)
+        if Fraction(1, 4) < trained < 1
+    ]
+    assert any("out of reach" in each for each in reason)
+
+
 @pytest.mark.parametrize(("floor", "ended"), [(0.002, 0.35), (0.015, 0.25)])
 def test_an_accuracy_just_below_its_target_ends_the_training_at_a_small_part_of_the_cap(
     floor: float, ended: float
