@@ -91,7 +91,9 @@ class AggregateReader:
             value = self.rows.read(node.this)
             if not (self.relation.facts.kind(value) or Kind.TEXT).is_number:
                 self.source.refuse(node.this, "a column of numbers", do="Order matters for numbers only")
-            return Aggregate("lower bound" if isinstance(node, exp.Min) else "upper bound", (value,))
+            limits = self.relation.facts.limits(value)
+            ends = None if limits is None else (float(limits[0]), float(limits[1]))
+            return Aggregate("lower bound" if isinstance(node, exp.Min) else "upper bound", (value,), None, (ends,))
         return None
 
     def _read_count(self, node: exp.Count) -> Aggregate:
