@@ -103,6 +103,8 @@ def read_statement(
     parsed = parse_statement(text, dialect=dialect)
     source, clauses = parsed.source, parsed.clauses
     views = ViewMemo({} if made is None else made)
+    if public is not None and not isinstance(public, Mapping):
+        raise InvalidRequest("Expected public tables by their names", got=public, do='Pass tables={"hubs": hubs}')
     reader = RelationReader(source, tables, dict(public or {}), _check_bounds(bounds), max_rows_per_unit, made=views)
     try:
         plan = read_select(

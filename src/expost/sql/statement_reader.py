@@ -195,7 +195,7 @@ class _SelectReader:
     def _possible_values(self, expression: Expression, values: tuple[Plain, ...]) -> tuple[Plain, ...]:
         """Leave out public values that WHERE excludes by itself: their groups would be empty whatever the rows."""
         dataset, where = self.relation.dataset, self.relation.where
-        if where is None or not isinstance(expression, ColumnName) or not dataset.stores(expression.name):
+        if where is None or not isinstance(expression, ColumnName):
             return values
         parts = where.arguments if isinstance(where, Operation) and where.name == "AND" else (where,)
         own = [part for part in parts if part.columns() == frozenset([expression.name])]
