@@ -214,7 +214,8 @@ class SqlMethods:
 
 def _name_clauses(text: str) -> str:
     """Return advice with clauses in place of arguments."""
-    return re.sub(r"max_epsilon=?(?=(\d)?)", lambda found: "AT MOST EPSILON" + " " * bool(found[1]), text)
+    named = text.replace("max_epsilon epsilon", "max_epsilon")
+    return re.sub(r"max_epsilon=?(?=(\d)?)", lambda found: "AT MOST EPSILON" + " " * bool(found[1]), named)
 
 
 def _load_sql() -> Any:

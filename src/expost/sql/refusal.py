@@ -81,9 +81,14 @@ class SourceText:
         """Raise an error about a function or operator, with what is nearest to it."""
         named = str(node.this) if isinstance(node, exp.Anonymous) else node.key.upper()
         start = node.meta.get("start")
+        if start is None and isinstance(node, exp.Func) and not isinstance(node.parent, exp.Func | exp.Paren | exp.In):
+            # The parser keeps no place of a function with a second name: it is what stands before the first argument.
+            before = re.search(r"[^\W\d]\w*\s*\(\s*$", self.text[: find_place(node)])
+            start = None if before is None else before.start()
         written = None if start is None else re.match(r"[^\W\d]\w*(?=\s*\()", self.text[start:])
         hint = _NEAREST.get(named.upper().replace("_", ""), do)
-        self.refuse(node, expected, got=written[0] if written else named, do=hint)
+        place = node if written is None else start
+        self.refuse(place, expected, got=written[0] if written else named, do=hint)
 
     @contextmanager
     def point_at(self, node: Node) -> Iterator[None]:

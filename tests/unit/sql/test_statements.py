@@ -279,6 +279,14 @@ def test_the_mark_is_under_the_place() -> None:
     assert line[mark.index("^") :].startswith("delayy")
 
 
+@pytest.mark.parametrize("call", ["string_agg(carrier, ',')", "arg_max(delay, month)", "list(delay)", "ln(COUNT(*))"])
+def test_the_mark_is_under_the_name_of_an_unknown_function(call: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"got '{call.split('(')[0]}'") as refusal:
+        session().sql(f"SELECT COUNT(*), {call} AS c FROM flights WITH EPSILON 1")
+    *_, line, mark = str(refusal.value).split("\n")
+    assert line[mark.index("^") :].startswith(call)
+
+
 def test_a_missing_bound_is_shown_as_a_line_of_the_description() -> None:
     asked = Session(Dataset(TABLE, name="flights"), 10)
     with pytest.raises(InvalidRequest, match=r"\[bounds\] delay = \[LOW, HIGH\]"):
