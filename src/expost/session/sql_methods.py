@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from expost.core import (
     BudgetExceeded,
+    InvalidRequest,
     Loss,
     MissingExtra,
     PlanContext,
@@ -145,16 +146,18 @@ class SqlMethods:
         statement, session = self._read_sql(
             text, dialect=dialect, tables=tables, bounds=bounds, max_rows_per_unit=max_rows_per_unit
         )
-        if statement.explain:
-            return session._price_statement(statement)
-        refusal: BudgetExceeded | TargetNotMet
+        refusal: InvalidRequest | BudgetExceeded | TargetNotMet
         try:
+            if statement.explain:
+                return session._price_statement(statement)
             return session.ask(statement.query, request_id=request_id, keep=keep)
         except BudgetExceeded as error:
             expected, got, do = error._parts
             refusal = BudgetExceeded(_name_clauses(expected), got=got, do=_name_clauses(do))
         except TargetNotMet as error:
             refusal = TargetNotMet(_name_clauses(str(error)), error.release)
+        except InvalidRequest as error:
+            refusal = statement.mark(error)
         raise refusal
 
     @explain_arguments
@@ -187,7 +190,11 @@ class SqlMethods:
         statement, session = self._read_sql(
             text, dialect=dialect, tables=tables, bounds=bounds, max_rows_per_unit=max_rows_per_unit
         )
-        return session._price_statement(statement)
+        try:
+            return session._price_statement(statement)
+        except InvalidRequest as error:
+            refusal = statement.mark(error)
+        raise refusal
 
     def _price_statement(self, statement: Any) -> Any:
         """Price a statement about this session's dataset."""

@@ -124,11 +124,11 @@ class AggregateReader:
             or len(columns) != 1
             or repr(columns[0]) != repr(col(unit.column or ""))
         ):
-            do = (
-                "Declare the id as the unit: [unit] column = ..."
-                if unit.is_row
-                else f"Write COUNT(DISTINCT {unit.column})"
-            )
+            do = f"Write COUNT(DISTINCT {unit.column})"
+            if unit.is_row:
+                do = "Declare the id as the unit: [unit] column = ..."
+            elif unit.window is not None:
+                do = f"Write COUNT(*): the unit is {unit}, so persons of several windows are not one"
             self.source.refuse(node, "COUNT(DISTINCT) of the id of the unit alone", do=do)
         # One row per person: the rows are the persons.
         return Aggregate("rows" if self.grouped and self.relation.dataset.max_rows_per_unit == 1 else "units")

@@ -66,6 +66,10 @@ class SourceText:
 
     def refuse(self, place: int | Node, expected: str, *, do: str = "", got: object = ...) -> NoReturn:
         """Raise an error with a mark under a place of the text, which may be that of a part of the statement."""
+        raise self.refusal(place, f"Expected {expected}", do=do, got=got)
+
+    def refusal(self, place: int | Node, sentence: str, *, do: str = "", got: object = ...) -> InvalidRequest:
+        """Return an error whose first sentence is given."""
         position = find_place(place) if not isinstance(place, int) else place
         position = min(max(position, 0), len(self.text))
         start = self.text.rfind("\n", 0, position) + 1
@@ -75,7 +79,7 @@ class SourceText:
         shown = "".join(sign if sign.isprintable() else " " for sign in line[first : first + _SHOWN])
         hint = "" if not do else f"{do} " if do.endswith(("?", ".")) else f"{do}. "
         mark = f"{hint}Look at the mark:\n    {shown}\n    {' ' * (position - start - first)}^"
-        raise InvalidRequest(f"Expected {expected}", got=got, do=mark)
+        return InvalidRequest(sentence, got=got, do=mark)
 
     def refuse_function(self, node: Node, expected: str, *, do: str) -> NoReturn:
         """Raise an error about a function or operator, with what is nearest to it."""

@@ -287,6 +287,17 @@ def test_the_mark_is_under_the_name_of_an_unknown_function(call: str) -> None:
     assert line[mark.index("^") :].startswith(call)
 
 
+@pytest.mark.parametrize("column", ["AVG(delay)", "COUNT(*)"])
+def test_a_refusal_by_the_plan_has_a_mark_too(column: str) -> None:
+    asked = session() if column != "COUNT(*)" else session(adjacency="replace-one", rows=ROWS)
+    text = f"SELECT {column} FROM flights WITH EPSILON {'1e-18' if column != 'COUNT(*)' else '1'}"
+    for ask in (asked.sql, asked.sql_price):
+        with pytest.raises(InvalidRequest) as refusal:
+            ask(text)
+        *_, line, mark = str(refusal.value).split("\n")
+        assert line[mark.index("^") :].startswith(column)
+
+
 def test_a_missing_bound_is_shown_as_a_line_of_the_description() -> None:
     asked = Session(Dataset(TABLE, name="flights"), 10)
     with pytest.raises(InvalidRequest, match=r"\[bounds\] delay = \[LOW, HIGH\]"):
