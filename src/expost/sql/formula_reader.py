@@ -325,7 +325,11 @@ class FormulaReader:
         if isinstance(node, exp.Case | exp.If):
             shown = "Write HAVING COUNT(*) > 10 to leave out groups"
             self.source.refuse(node, "no CASE of aggregates", do=f"{inside}. {shown}")
-        self.source.refuse_function(node, "arithmetic with aggregates and groups", do=inside)
+        if has_aggregate(node):
+            inside = "Select the statistic, and compute the rest from what is released"
+        self.source.refuse_function(
+            node, "arithmetic with aggregates and groups", do=inside, known=not has_aggregate(node)
+        )
 
     @property
     def _statistics(self) -> AggregateReader:

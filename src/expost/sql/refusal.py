@@ -81,8 +81,8 @@ class SourceText:
         mark = f"{hint}Look at the mark:\n    {shown}\n    {' ' * (position - start - first)}^"
         return InvalidRequest(sentence, got=got, do=mark)
 
-    def refuse_function(self, node: Node, expected: str, *, do: str) -> NoReturn:
-        """Raise an error about a function or operator, with what is nearest to it."""
+    def refuse_function(self, node: Node, expected: str, *, do: str, known: bool = True) -> NoReturn:
+        """Raise an error about a function or operator, with what is nearest to it; ``do`` if nothing is ``known``."""
         named = str(node.this) if isinstance(node, exp.Anonymous) else node.key.upper()
         start = node.meta.get("start")
         if start is None and isinstance(node, exp.Func) and not isinstance(node.parent, exp.Func | exp.Paren | exp.In):
@@ -90,7 +90,7 @@ class SourceText:
             before = re.search(r"[^\W\d]\w*\s*\(\s*$", self.text[: find_place(node)])
             start = None if before is None else before.start()
         written = None if start is None else re.match(r"[^\W\d]\w*(?=\s*\()", self.text[start:])
-        hint = _NEAREST.get(named.upper().replace("_", ""), do)
+        hint = _NEAREST.get(named.upper().replace("_", ""), do) if known else do
         place = node if written is None else start
         self.refuse(place, expected, got=written[0] if written else named, do=hint)
 
