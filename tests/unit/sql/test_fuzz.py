@@ -382,6 +382,9 @@ HOSTILE = {
     + ") FROM visits WITH EPSILON 1",
     "a view of itself": "WITH v AS (SELECT * FROM v) SELECT COUNT(*) FROM v WITH EPSILON 1",
     "two views of each other": "WITH v AS (SELECT * FROM w), w AS (SELECT * FROM v) SELECT COUNT(*) FROM v WITH EPSILON 1",
+    "views that double a column": "WITH v0 AS (SELECT id, x AS y FROM visits), "
+    + ", ".join(f"v{k} AS (SELECT id, {'+'.join(['y'] * 60)} AS y FROM v{k - 1})" for k in range(1, 9))
+    + " SELECT SUM(LEAST(GREATEST(y, 0), 1)) FROM v8 WITH EPSILON 1",
     "a long statement": "SELECT COUNT(*) FROM visits WHERE city IN (" + ",".join(f"'{k}'" for k in range(9000)) + ")",
     "a huge number": "SELECT COUNT(*) FROM visits WHERE x > " + "9" * 500 + " WITH EPSILON 1",
     "a huge price": "SELECT COUNT(*) FROM visits WITH EPSILON 1e300",
