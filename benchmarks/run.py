@@ -70,7 +70,7 @@ SHORT = {
     "power": "--runs 20",
     "service": "--clients 8 --questions 200",
     "sgd": "--rounds 2",
-    "sql": "--scale 4000",
+    "sql": "--scale 30000",
     "stats_prices": "--runs 10",
     "stats_totals": "--rows 1e6 --matrix-rows 2e5 --rounds 3 --peer-seconds 90",
 }

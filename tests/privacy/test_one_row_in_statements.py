@@ -21,6 +21,7 @@ from expost.core import InvalidRequest
 
 LONG = os.environ.get("EXPOST_LONG") == "1"
 STATEMENTS = 400 if LONG else 8
+pytestmark = pytest.mark.timeout(7200 if LONG else 300)
 
 Rows = list[dict[str, Any]]
 

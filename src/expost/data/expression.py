@@ -71,6 +71,9 @@ class Expression:
     depth = 0
     """Number of nested operations."""
 
+    size = 0
+    """Number of operations, each counted as often as it occurs."""
+
     def columns(self) -> frozenset[str]:
         """Return the names of the columns that the expression reads, without resolving derived ones."""
         return frozenset(name for part in self.parts() for name in part.columns())
@@ -384,7 +387,7 @@ class Literal(Expression):
 class Operation(Expression):
     """An operator or function with its arguments; the names are those of the SQL it prints."""
 
-    __slots__ = ("arguments", "depth", "name")
+    __slots__ = ("arguments", "depth", "name", "size")
 
     def __init__(self, name: str, arguments: tuple[Expression, ...]) -> None:
         self.name, self.arguments = name, arguments
@@ -392,6 +395,13 @@ class Operation(Expression):
         if self.depth > _DEEPEST:
             raise InvalidRequest(
                 f"Expected at most {_DEEPEST} operations inside each other", do="Derive a column for a part of it"
+            )
+        # Views that name a column twice double its expression, so that a short text could take hours to read.
+        self.size = 1 + sum(argument.size for argument in arguments)
+        if self.size > _LARGEST:
+            raise InvalidRequest(
+                f"Expected at most {_LARGEST} operations in one expression",
+                do="Add the column to the table before it is described",
             )
 
     def parts(self) -> Iterator[Expression]:
@@ -416,11 +426,11 @@ class Operation(Expression):
 class Lookup(Expression):
     """The entry of a public table under a key computed from the row; missing if the key is not in the table."""
 
-    __slots__ = ("_entries", "depth", "key", "key_kinds", "keys", "label", "value_kinds", "values")
+    __slots__ = ("_entries", "depth", "key", "key_kinds", "keys", "label", "size", "value_kinds", "values")
 
     def __init__(self, key: Expression, keys: tuple[Plain, ...], values: tuple[Plain, ...], *, label: str) -> None:
         self.key, self.keys, self.values, self.label = key, keys, values, label
-        self.depth = 1 + key.depth
+        self.depth, self.size = 1 + key.depth, 1 + key.size
         self._entries = ""
         # Found once: a public table may be long, and a statement asks for the kind of its columns many times.
         self.key_kinds = frozenset(map(constant_kind, keys))
@@ -437,6 +447,7 @@ class Lookup(Expression):
 
 
 _DEEPEST = 100
+_LARGEST = 5000
 _ELSEWHERE = {
     **dict.fromkeys(("isna", "isnull", "is_null", "isnan"), "is_missing()"),
     **dict.fromkeys(("notna", "notnull", "is_not_null"), "~x.is_missing()"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from expost.core import (
     BudgetExceeded,
+    InvalidRequest,
     Loss,
     MissingExtra,
     PlanContext,
@@ -17,6 +19,7 @@ from expost.core import (
     QuestionCap,
     Receipt,
     Release,
+    TargetNotMet,
     explain_arguments,
     share_parameters,
 )
@@ -143,17 +146,18 @@ class SqlMethods:
         statement, session = self._read_sql(
             text, dialect=dialect, tables=tables, bounds=bounds, max_rows_per_unit=max_rows_per_unit
         )
-        if statement.explain:
-            return session._price_statement(statement)
+        refusal: InvalidRequest | BudgetExceeded | TargetNotMet
         try:
+            if statement.explain:
+                return session._price_statement(statement)
             return session.ask(statement.query, request_id=request_id, keep=keep)
         except BudgetExceeded as error:
             expected, got, do = error._parts
-            named, advice = (
-                text.replace("max_epsilon", "AT MOST EPSILON").replace("EPSILON=", "EPSILON ")
-                for text in (expected, do)
-            )
-            refusal = BudgetExceeded(named, got=got, do=advice.replace("EPSILON ,", "EPSILON,"))
+            refusal = BudgetExceeded(_name_clauses(expected), got=got, do=_name_clauses(do))
+        except TargetNotMet as error:
+            refusal = TargetNotMet(_name_clauses(str(error)), error.release)
+        except InvalidRequest as error:
+            refusal = statement.mark(error)
         raise refusal
 
     @explain_arguments
@@ -186,7 +190,11 @@ class SqlMethods:
         statement, session = self._read_sql(
             text, dialect=dialect, tables=tables, bounds=bounds, max_rows_per_unit=max_rows_per_unit
         )
-        return session._price_statement(statement)
+        try:
+            return session._price_statement(statement)
+        except InvalidRequest as error:
+            refusal = statement.mark(error)
+        raise refusal
 
     def _price_statement(self, statement: Any) -> Any:
         """Price a statement about this session's dataset."""
@@ -199,7 +207,7 @@ class SqlMethods:
                 if not isinstance(query.max_epsilon, QuestionCap):
                     raise
                 # A price above the question cap is the answer, not a refusal.
-                above = f"more than {query.max_epsilon.note.replace('max_epsilon=', 'AT MOST EPSILON')}"
+                above = f"more than {_name_clauses(query.max_epsilon.note)}"
                 query = replace(query, max_epsilon=LARGEST_QUESTION_CAP)
                 plan = query.plan(dataset, context)
         sql = _load_sql()
@@ -209,6 +217,12 @@ class SqlMethods:
         note = self._account_note(plan.worst_case)
         quote = PriceQuote(query.question, plan.worst_case, likely, above_cap=above, account_note=note)
         return sql.StatementPrice(quote, parts, sql.describe_unit(dataset), statement.groups)
+
+
+def _name_clauses(text: str) -> str:
+    """Return advice with clauses in place of arguments."""
+    named = text.replace("max_epsilon epsilon", "max_epsilon")
+    return re.sub(r"max_epsilon=?(?=(\d)?)", lambda found: "AT MOST EPSILON" + " " * bool(found[1]), named)
 
 
 def _load_sql() -> Any:

@@ -91,7 +91,9 @@ class AggregateReader:
             value = self.rows.read(node.this)
             if not (self.relation.facts.kind(value) or Kind.TEXT).is_number:
                 self.source.refuse(node.this, "a column of numbers", do="Order matters for numbers only")
-            return Aggregate("lower bound" if isinstance(node, exp.Min) else "upper bound", (value,))
+            limits = self.relation.facts.limits(value)
+            ends = None if limits is None else (float(limits[0]), float(limits[1]))
+            return Aggregate("lower bound" if isinstance(node, exp.Min) else "upper bound", (value,), None, (ends,))
         return None
 
     def _read_count(self, node: exp.Count) -> Aggregate:
@@ -122,11 +124,11 @@ class AggregateReader:
             or len(columns) != 1
             or repr(columns[0]) != repr(col(unit.column or ""))
         ):
-            do = (
-                "Declare the id as the unit: [unit] column = ..."
-                if unit.is_row
-                else f"Write COUNT(DISTINCT {unit.column})"
-            )
+            do = f"Write COUNT(DISTINCT {unit.column})"
+            if unit.is_row:
+                do = "Declare the id as the unit: [unit] column = ..."
+            elif unit.window is not None:
+                do = f"Write COUNT(*): the unit is {unit}, so persons of several windows are not one"
             self.source.refuse(node, "COUNT(DISTINCT) of the id of the unit alone", do=do)
         # One row per person: the rows are the persons.
         return Aggregate("rows" if self.grouped and self.relation.dataset.max_rows_per_unit == 1 else "units")

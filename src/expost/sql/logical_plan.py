@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from expost.core.errors import WrongArguments
 from expost.core.estimate import Estimate
-from expost.data import Dataset, Expression
+from expost.data import Dataset, Expression, Kind
 from expost.data.canonical_cell import canonical_batch
 from expost.data.evaluation import evaluate_cells
 
@@ -88,10 +88,14 @@ class KeyOf(Formula):
 
 @dataclass(frozen=True)
 class OfKeys(Formula):
-    """An expression of the labels of a group: column ``k0`` is the first label, ``types`` are their Arrow types."""
+    """An expression of the labels of a group: column ``k0`` is the first label, ``types`` are their Arrow types.
+
+    ``kind`` is that of its values; None if all are missing.
+    """
 
     expression: Expression
     types: tuple[pa.DataType, ...]
+    kind: Kind | None = None
 
 
 @dataclass(frozen=True)
@@ -356,9 +360,9 @@ def _calculate(name: str, left: Shown, right: Shown) -> Shown:
         found = functions[name](left.estimate, right.estimate)
     except (WrongArguments, OverflowError):
         return Shown(None)
+    if not math.isfinite(found.value):
+        return Shown(None)
     whole = name != "/" and all(isinstance(each.value, int) for each in (left, right))
     value = functions[name](left.value, right.value) if whole else found.value
     known = None not in (left.low, left.high, right.low, right.high)
-    if not math.isfinite(value):
-        return Shown(None)
     return Shown(value, *found.interval) if known else Shown(value)

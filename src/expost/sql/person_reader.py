@@ -20,6 +20,7 @@ __all__ = ["read_persons"]
 
 _PERSON_AGGREGATES = {exp.Sum: "sum", exp.Avg: "mean", exp.Min: "min", exp.Max: "max", exp.Count: "count"}
 _ROWS = "(rows)"
+_RESERVED = frozenset({"self", "bounds", "categories"})  # arguments of Dataset.per_unit
 
 
 def read_persons(
@@ -157,7 +158,7 @@ class _PersonReader:
         places: list[tuple[Node, str]] = [(each, each.alias) for each in self.query.expressions]
         if self.query.args.get("having") is not None:
             places.append((self.query.args["having"], ""))
-        taken = {self.persons.relation.dataset.unit.column, "bounds", "categories"}
+        taken = {self.persons.relation.dataset.unit.column, *_RESERVED}
         for place, alias in places:
             for found in place.find_all(exp.AggFunc):
                 node = found.parent if isinstance(found.parent, exp.Filter) and found.arg_key == "this" else found

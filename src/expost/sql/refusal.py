@@ -66,6 +66,10 @@ class SourceText:
 
     def refuse(self, place: int | Node, expected: str, *, do: str = "", got: object = ...) -> NoReturn:
         """Raise an error with a mark under a place of the text, which may be that of a part of the statement."""
+        raise self.refusal(place, f"Expected {expected}", do=do, got=got)
+
+    def refusal(self, place: int | Node, sentence: str, *, do: str = "", got: object = ...) -> InvalidRequest:
+        """Return an error whose first sentence is given."""
         position = find_place(place) if not isinstance(place, int) else place
         position = min(max(position, 0), len(self.text))
         start = self.text.rfind("\n", 0, position) + 1
@@ -75,15 +79,20 @@ class SourceText:
         shown = "".join(sign if sign.isprintable() else " " for sign in line[first : first + _SHOWN])
         hint = "" if not do else f"{do} " if do.endswith(("?", ".")) else f"{do}. "
         mark = f"{hint}Look at the mark:\n    {shown}\n    {' ' * (position - start - first)}^"
-        raise InvalidRequest(f"Expected {expected}", got=got, do=mark)
+        return InvalidRequest(sentence, got=got, do=mark)
 
-    def refuse_function(self, node: Node, expected: str, *, do: str) -> NoReturn:
-        """Raise an error about a function or operator, with what is nearest to it."""
+    def refuse_function(self, node: Node, expected: str, *, do: str, known: bool = True) -> NoReturn:
+        """Raise an error about a function or operator, with what is nearest to it; ``do`` if nothing is ``known``."""
         named = str(node.this) if isinstance(node, exp.Anonymous) else node.key.upper()
         start = node.meta.get("start")
+        if start is None and isinstance(node, exp.Func) and not isinstance(node.parent, exp.Func | exp.Paren | exp.In):
+            # The parser keeps no place of a function with a second name: it is what stands before the first argument.
+            before = re.search(r"[^\W\d]\w*\s*\(\s*$", self.text[: find_place(node)])
+            start = None if before is None else before.start()
         written = None if start is None else re.match(r"[^\W\d]\w*(?=\s*\()", self.text[start:])
-        hint = _NEAREST.get(named.upper().replace("_", ""), do)
-        self.refuse(node, expected, got=written[0] if written else named, do=hint)
+        hint = _NEAREST.get(named.upper().replace("_", ""), do) if known else do
+        place = node if written is None else start
+        self.refuse(place, expected, got=written[0] if written else named, do=hint)
 
     @contextmanager
     def point_at(self, node: Node) -> Iterator[None]:

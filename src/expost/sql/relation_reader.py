@@ -164,6 +164,8 @@ class RelationReader:
             return self._rename(self.read_view(node), node.alias, node)
         if not isinstance(node, exp.Table):
             self.source.refuse(node, "a table or a subquery in FROM", do=f"Write FROM {self._names()[0]}")
+        if node.args.get("db") or node.args.get("catalog"):
+            self.source.refuse(node, "the name of a table, without a schema", do=f"Write FROM {self._names()[0]}")
         check_arguments(self.source, node, "this", "alias")
         if not isinstance(node.this, exp.Identifier):
             self.source.refuse(node, "the name of a table", do=f"Write FROM {self._names()[0]}")

@@ -332,10 +332,8 @@ class RowReader:
         if isinstance(node, exp.WidthBucket):
             given = [node.this, *(node.args[name] for name in ("min_value", "max_value", "num_buckets"))]
             return self.checked(node, Operation("width_bucket", tuple(map(self.read, given))))
-        if isinstance(node, exp.Anonymous) and str(node.this).lower() in ("bin", "weekday"):
-            if str(node.this).lower() == "weekday" and self.source.dialect != "duckdb":
-                return None
-            return self._read_bin(node) if str(node.this).lower() == "bin" else None
+        if isinstance(node, exp.Anonymous) and str(node.this).lower() == "bin":
+            return self._read_bin(node)
         return None
 
     def _read_bin(self, node: exp.Anonymous) -> Expression:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from expost.core import InvalidRequest, QuestionCap
+from expost.core import BudgetExceeded, InvalidRequest, QuestionCap
 from expost.data import Dataset
 from expost.data.axis import Categories
 from expost.sql.accuracy_clause import AccuracyClauses, Tolerance
@@ -39,16 +39,40 @@ class Statement:
         The table or view that it is about.
     explain : bool
         Whether the statement begins with EXPLAIN PRICE.
+    source : SourceText
+        Its text.
     """
 
     query: StatementQuery
     dataset: Dataset
     explain: bool
+    source: SourceText
 
     @property
     def groups(self) -> int:
         """Return the number of groups by public values; private keys count as one."""
         return self.query.logical.public_groups
+
+    def mark(self, error: InvalidRequest) -> InvalidRequest:
+        """Return a refusal by the plan of a statistic with the place of that statistic; other refusals as they are.
+
+        Parameters
+        ----------
+        error : InvalidRequest
+            What was raised when the statement was asked or priced.
+        """
+        aggregates = self.query.logical.aggregates
+        places = [(replace(self.query, parts=(part,)), aggregates[part.places[0]].place) for part in self.query.parts]
+        for query, place in [*places, (self.query, aggregates[0].place if aggregates else 0)]:
+            try:
+                query.plan(self.dataset)
+            except InvalidRequest as own:
+                expected, got, do = own._parts
+                if expected == error._parts[0]:
+                    return self.source.refusal(place, expected, do=do, got=got)
+            except BudgetExceeded:
+                continue
+        return error
 
 
 def read_statement(
@@ -103,6 +127,8 @@ def read_statement(
     parsed = parse_statement(text, dialect=dialect)
     source, clauses = parsed.source, parsed.clauses
     views = ViewMemo({} if made is None else made)
+    if public is not None and not isinstance(public, Mapping):
+        raise InvalidRequest("Expected public tables by their names", got=public, do='Pass tables={"hubs": hubs}')
     reader = RelationReader(source, tables, dict(public or {}), _check_bounds(bounds), max_rows_per_unit, made=views)
     try:
         plan = read_select(
@@ -111,7 +137,8 @@ def read_statement(
         plan = replace_quotients(plan)
     except RecursionError:
         source.refuse(0, "fewer expressions inside each other", do="Use views: WITH v AS (SELECT ...)")
-    return Statement(_build_query(source, parsed.question, plan, clauses, default_cap), plan.dataset, parsed.explain)
+    query = _build_query(source, parsed.question, plan, clauses, default_cap)
+    return Statement(query, plan.dataset, parsed.explain, source)
 
 
 def _check_bounds(bounds: Any) -> dict[str, Any]:

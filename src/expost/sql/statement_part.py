@@ -140,12 +140,17 @@ class StatementPart:
             value, least, most = (float(matrix[0, 1]) for matrix in (release.value, *release.interval))
             return {self.places[0]: Shown(value, least, most)}
         if self.kind == "bounds":
-            ends = release.value or (None, None)
+            ends = [_clip(end, self.bounds[0]) for end in release.value or (None, None)]
             return {
                 place: Shown(ends[name == "upper bound"]) for place, name in zip(self.places, self.names, strict=True)
             }
         low, high = (None, None) if release.interval is None else release.interval
         return {self.places[0]: _show(self.names[0], release.value, low, high)}
+
+
+def _clip(value: Any, limits: tuple[float, float] | None) -> Any:
+    """Return a bound of the rows inside public limits: rough ones are powers of two, and may be wider."""
+    return value if value is None or limits is None else min(max(value, limits[0]), limits[1])
 
 
 def _show(name: str, value: Any, low: Any, high: Any) -> Shown:

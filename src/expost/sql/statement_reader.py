@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
-from expost.core import InvalidRequest
-from expost.core.argument import suggest_name
 from expost.data import Expression
 from expost.data.canonical_cell import canonical_batch
 from expost.data.evaluation import evaluate_filter
-from expost.data.expression import ColumnName, Literal, Operation, Plain, col
-from expost.sql.aggregate_reader import AggregateReader, refuse_group
+from expost.data.expression import ColumnName, Literal, Operation, Plain
+from expost.sql.aggregate_reader import refuse_group
+from expost.sql.formula_reader import FormulaReader, has_aggregate
 from expost.sql.logical_plan import (
-    Aggregate,
-    AggregateOf,
-    Call,
-    Constant,
     Formula,
     GroupColumn,
-    KeyOf,
     LogicalPlan,
-    OfKeys,
     OutputColumn,
     aggregates_in,
 )
@@ -51,10 +43,6 @@ _SELECT = (
     "distinct",
     "kind",
 )
-_FORMULAS = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/"}
-_COMPARISONS = {exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
-_RISING = {exp.Round: "round", exp.Floor: "floor", exp.Ceil: "ceil", exp.Sqrt: "sqrt", exp.Abs: "abs"}
-_KEEP_WHOLE = frozenset({"+", "-", "*", "abs", "nullif", "coalesce", "least", "greatest"})
 _MOST_OUTPUTS = 100
 
 
@@ -72,18 +60,6 @@ def read_select(
     return _SelectReader(source, tree, reader.read_rows(tree), private, written).read()
 
 
-def _replace_parts(expression: Expression, parts: Mapping[str, Expression]) -> Expression | None:
-    """Return an expression with others in place of some of its parts; None if a column of the rows is left."""
-    known = parts.get(repr(expression))
-    if known is not None or isinstance(expression, Literal):
-        return expression if known is None else known
-    if not isinstance(expression, Operation):
-        return None
-    replaced = [_replace_parts(each, parts) for each in expression.arguments]
-    kept = [each for each in replaced if each is not None]
-    return Operation(expression.name, tuple(kept)) if len(kept) == len(replaced) else None
-
-
 @dataclass
 class _SelectReader:
     """Reads one SELECT. Statistics that occur more than once are kept once."""
@@ -94,12 +70,13 @@ class _SelectReader:
     private: bool
     written: Sequence[str]
     rows: RowReader = field(init=False)
+    formulas: FormulaReader = field(init=False)
     groups: list[GroupColumn] = field(default_factory=list)
-    aggregates: list[Aggregate] = field(default_factory=list)
     outputs: list[OutputColumn] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.rows = self.relation.reader(self.source)
+        self.formulas = FormulaReader(self.source, self.relation, self.rows, self.groups, self.outputs)
 
     def read(self) -> LogicalPlan:
         """Return the plan."""
@@ -113,7 +90,7 @@ class _SelectReader:
             inner = node.this if isinstance(node, exp.Alias) else node
             if isinstance(inner, exp.Star) or (isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star)):
                 self.source.refuse(inner, "statistics: rows themselves are never shown", do="Write COUNT(*) or AVG(x)")
-            formula = self.read_formula(inner)
+            formula = self.formulas.read(inner)
             name = node.alias or self._default_name(inner, place)
             self.outputs.append(OutputColumn(name, formula, find_place(node)))
         self._check_names()
@@ -124,15 +101,15 @@ class _SelectReader:
             tuple(self.groups),
             (),
             tuple(self.outputs),
-            None if having is None else self.read_formula(having.this, aliases=True),
+            None if having is None else self.formulas.read_condition(having.this),
             () if order is None else self._read_order(order),
             self._read_whole("limit"),
             self._read_whole("offset") or 0,
             distinct is not None,
         )
-        if not self.aggregates and not self.groups:
+        if not self.formulas.aggregates and not self.groups:
             self.source.refuse(self.tree, "a statistic, such as COUNT(*)", do="Rows themselves are never shown")
-        return replace(plan, aggregates=tuple(self.aggregates))
+        return replace(plan, aggregates=tuple(self.formulas.aggregates))
 
     def _default_name(self, node: Node, place: int) -> str:
         """Return the name of a column, or its text as it was written."""
@@ -161,8 +138,8 @@ class _SelectReader:
             check_arguments(self.source, group, "expressions", "all")
             items = list(group.expressions)
             if group.args.get("all"):
-                items = [each.unalias() for each in self.tree.expressions if not self._has_aggregate(each)]
-        elif distinct and not any(map(self._has_aggregate, self.tree.expressions)):
+                items = [each.unalias() for each in self.tree.expressions if not has_aggregate(each)]
+        elif distinct and not any(map(has_aggregate, self.tree.expressions)):
             items = [each.unalias() for each in self.tree.expressions]
         for item in items:
             node = self._resolve_item(item)
@@ -170,10 +147,6 @@ class _SelectReader:
             if repr(expression) not in {repr(each.expression) for each in self.groups}:
                 self.groups.append(self._group_column(node, expression))
         self.groups.sort(key=lambda each: each.values is None)  # private keys of several columns are found together
-
-    @staticmethod
-    def _has_aggregate(node: Node) -> bool:
-        return node.find(exp.AggFunc) is not None
 
     def _resolve_item(self, item: Node) -> Node:
         """Return what an item of GROUP BY stands for: a place in the list, an alias, or an expression."""
@@ -201,7 +174,7 @@ class _SelectReader:
         return item
 
     def _not_aggregate(self, item: Node, node: Node) -> Node:
-        if self._has_aggregate(node):
+        if has_aggregate(node):
             self.source.refuse(
                 item, "a column of the rows to group by, not an aggregate", do="Group per person in a view"
             )
@@ -222,7 +195,7 @@ class _SelectReader:
     def _possible_values(self, expression: Expression, values: tuple[Plain, ...]) -> tuple[Plain, ...]:
         """Leave out public values that WHERE excludes by itself: their groups would be empty whatever the rows."""
         dataset, where = self.relation.dataset, self.relation.where
-        if where is None or not isinstance(expression, ColumnName) or not dataset.stores(expression.name):
+        if where is None or not isinstance(expression, ColumnName):
             return values
         parts = where.arguments if isinstance(where, Operation) and where.name == "AND" else (where,)
         own = [part for part in parts if part.columns() == frozenset([expression.name])]
@@ -235,187 +208,6 @@ class _SelectReader:
         batch = canonical_batch(pa.record_batch({expression.name: column}))
         kept = np.logical_and.reduce([evaluate_filter(part, batch, {}) for part in own])
         return tuple(value for value, keep in zip(values, kept.tolist(), strict=True) if keep)
-
-    # Formulas ------------------------------------------------------------------------------------------------------
-
-    def read_formula(self, node: Node, *, aliases: bool = False) -> Formula:
-        """Return what a column of the result, or a condition on released values, is computed from."""
-        key = self._find_key(node, aliases=aliases)
-        if key is not None:
-            return key
-        aggregate = self._statistics.read(node)
-        if aggregate is not None:
-            return self._keep_aggregate(aggregate)
-
-        def read(part: Node) -> Formula:
-            return self.read_formula(part, aliases=aliases)
-
-        if isinstance(node, exp.Paren):
-            return read(node.this)
-        if isinstance(node, exp.Literal | exp.Boolean | exp.Null | exp.Neg):
-            return self._read_constant(node, read)
-        found = self._read_arithmetic(node, read) or self._read_condition(node, read) or self._compute_keys(node)
-        if found is not None:
-            return found
-        self._refuse_formula(node)
-
-    def _compute_keys(self, node: Node) -> Formula | None:
-        """Return an expression of the labels of a group, such as CASE WHEN city = 'A' THEN 1 END; None if it is not one."""
-        if self._has_aggregate(node) or not self.groups:
-            return None
-        try:
-            expression = self.rows.read(node)
-        except InvalidRequest:
-            return None
-        labels = {repr(each.expression): col(f"k{place}") for place, each in enumerate(self.groups)}
-        replaced = _replace_parts(expression, labels)
-        if replaced is None or not replaced.columns():
-            return None
-        return OfKeys(replaced, tuple(self.relation.dataset.key_type(each.expression) for each in self.groups))
-
-    def _read_arithmetic(self, node: Node, read: Callable[[Node], Formula]) -> Formula | None:
-        """Read a calculation with released values."""
-        kind = type(node)
-        if kind in _FORMULAS:
-            check_arguments(self.source, node, "this", "expression", "typed", "safe")
-            both = read(node.this), read(node.expression)
-            if kind is exp.Div and node.args.get("typed") and all(map(self._counts, both)):
-                self.source.refuse(
-                    node, "a division of numbers with a fraction", do="Write CAST(COUNT(*) AS DOUBLE PRECISION) / b"
-                )
-            return Call(_FORMULAS[kind], both)
-        if kind in _RISING:
-            given = [node.this, *([node.args["decimals"]] if node.args.get("decimals") is not None else [])]
-            check_arguments(self.source, node, "this", "decimals")
-            return Call(_RISING[kind], tuple(map(read, given)))
-        if isinstance(node, exp.Coalesce):
-            self._check_replaced(node, read(node.this))
-        if isinstance(node, exp.Coalesce | exp.Least | exp.Greatest):
-            return Call(node.key, tuple(map(read, [node.this, *node.expressions])))
-        if isinstance(node, exp.Nullif):
-            return Call("nullif", (read(node.this), read(node.expression)))
-        if isinstance(node, exp.Cast) and self._is_real(node.args["to"]):
-            return Call("*", (Constant(1.0), read(node.this)))
-        return None
-
-    def _is_real(self, wanted: exp.DataType) -> bool:
-        """Return whether a type holds all reals; that of NUMERIC in PostgreSQL does."""
-        name = getattr(wanted.this, "name", "")
-        decimal = name == "DECIMAL" and self.source.dialect == "postgres"
-        return not wanted.expressions and (name in ("DOUBLE", "FLOAT") or decimal)
-
-    def _check_replaced(self, node: Node, formula: Formula) -> None:
-        """Refuse to replace what is never missing here: whether there were rows at all is not known."""
-        kinds = {self.aggregates[place].kind for place in aggregates_in(formula)}
-        if not kinds <= {"rows", "count", "units", "sum"}:
-            self.source.refuse(
-                node,
-                "no COALESCE of a mean or a spread, which is a number for an empty group too",
-                do="Select COUNT(*) as well, and use HAVING COUNT(*) > 10",
-            )
-
-    def _counts(self, formula: Formula) -> bool:
-        """Return whether a formula is a whole number in SQL, whose quotient some dialects cut."""
-        if isinstance(formula, AggregateOf):
-            aggregate = self.aggregates[formula.index]
-            whole = aggregate.kind == "sum" and self.relation.facts.is_whole(aggregate.columns[0])
-            return whole or aggregate.kind in ("rows", "count", "units")
-        if isinstance(formula, Call):
-            return formula.name in _KEEP_WHOLE and all(map(self._counts, formula.arguments))
-        return isinstance(formula, Constant) and isinstance(formula.value, int)
-
-    def _read_constant(self, node: Node, read: Callable[[Node], Formula]) -> Formula:
-        if isinstance(node, exp.Neg):
-            inner = read(node.this)
-            if isinstance(inner, Constant) and isinstance(inner.value, int | float):
-                return Constant(-inner.value)
-            return Call("-", (Constant(0), inner))
-        value = self.rows.read(node)
-        assert isinstance(value, Literal)
-        return Constant(value.value)
-
-    def _read_condition(self, node: Node, read: Callable[[Node], Formula]) -> Formula | None:
-        """Read a condition on released values."""
-        kind = type(node)
-        if kind in _COMPARISONS:
-            return Call(_COMPARISONS[kind], (read(node.this), read(node.expression)))
-        if isinstance(node, exp.And | exp.Or):
-            return Call(node.key.upper(), (read(node.this), read(node.expression)))
-        if isinstance(node, exp.Not):
-            return Call("NOT", (read(node.this),))
-        if isinstance(node, exp.Between):
-            check_arguments(self.source, node, "this", "low", "high")
-            value = read(node.this)
-            ends = Call(">=", (value, read(node.args["low"]))), Call("<=", (value, read(node.args["high"])))
-            return Call("AND", ends)
-        if isinstance(node, exp.In):
-            check_arguments(self.source, node, "this", "expressions")
-            if node.expressions:
-                return Call("IN", tuple(map(read, [node.this, *node.expressions])))
-        if isinstance(node, exp.Is) and isinstance(node.expression, exp.Null):
-            return Call("IS NULL", (read(node.this),))
-        return None
-
-    def _find_key(self, node: Node, *, aliases: bool) -> Formula | None:
-        """Return the group or the output column that an expression stands for."""
-        if aliases and isinstance(node, exp.Column) and not node.table:
-            found = [each for each in self.outputs if each.name.casefold() == node.name.casefold()]
-            if found:
-                return found[0].formula
-        if self._has_aggregate(node) or isinstance(node, exp.Literal) or not self.groups:
-            return None
-        try:
-            expression = self.rows.read(node)
-        except InvalidRequest:
-            return None
-        return next((KeyOf(k) for k, each in enumerate(self.groups) if repr(each.expression) == repr(expression)), None)
-
-    def _refuse_formula(self, node: Node) -> NoReturn:
-        """Refuse a column that is neither a group nor inside an aggregate, or an unknown function."""
-        if isinstance(node, exp.Window):
-            self.source.refuse(node, "no OVER: windows over rows are not released", do="Use GROUP BY")
-        if isinstance(node, exp.Subquery | exp.Exists | exp.In | exp.Query):
-            self.source.refuse(node, "no subquery here", do="Put it into FROM, one row per person, or ask it first")
-        if isinstance(node, exp.Column):
-            self.rows.read(node)  # an unknown column first
-            self.source.refuse(
-                node, "a column inside an aggregate, or one of GROUP BY", got=node.name, do=f"Write AVG({node.name})"
-            )
-        if isinstance(node, exp.AggFunc | exp.Anonymous | exp.WithinGroup | exp.Filter | exp.AnonymousAggFunc):
-            name = str(node.this) if isinstance(node, exp.Anonymous) else node.key.upper()
-            known = (
-                "COUNT",
-                "SUM",
-                "AVG",
-                "MEDIAN",
-                "MODE",
-                "STDDEV_POP",
-                "VAR_POP",
-                "CORR",
-                "QUANTILE_CONT",
-                "MIN",
-                "MAX",
-            )
-            do = suggest_name(name, known) or "See docs/sql.md for them"
-            self.source.refuse_function(node, "an aggregate of the subset", do=do)
-        inside = "Put conditions on rows inside: SUM(CASE WHEN x > 1 THEN 1 ELSE 0 END)"
-        if isinstance(node, exp.Case | exp.If):
-            shown = "Write HAVING COUNT(*) > 10 to leave out groups"
-            self.source.refuse(node, "no CASE of aggregates", do=f"{inside}. {shown}")
-        self.source.refuse_function(node, "arithmetic with aggregates and groups", do=inside)
-
-    # Aggregates ----------------------------------------------------------------------------------------------------
-
-    @property
-    def _statistics(self) -> AggregateReader:
-        return AggregateReader(self.source, self.relation, self.rows, grouped=bool(self.groups))
-
-    def _keep_aggregate(self, aggregate: Aggregate) -> AggregateOf:
-        known = [each.key for each in self.aggregates]
-        if aggregate.key not in known:
-            self.aggregates.append(aggregate)
-            known.append(aggregate.key)
-        return AggregateOf(known.index(aggregate.key))
 
     # Released values -----------------------------------------------------------------------------------------------
 
@@ -435,7 +227,7 @@ class _SelectReader:
                     self.source.refuse(node, f"a place from 1 to {len(self.outputs)}", do="Write the column's name")
                 formula = self.outputs[place - 1].formula
             else:
-                formula = self.read_formula(node, aliases=True)
+                formula = self.formulas.read(node, aliases=True)
             found.append((formula, bool(each.args.get("desc")), bool(each.args.get("nulls_first"))))
         return tuple(found)
 

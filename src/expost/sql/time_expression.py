@@ -17,7 +17,7 @@ from expost.sql.refusal import Node, SourceText, check_arguments
 if TYPE_CHECKING:
     from expost.sql.row_expression import RowReader
 
-__all__ = ["add_interval", "as_moment", "read_cast", "read_time"]
+__all__ = ["add_interval", "as_moment", "is_integer_type", "read_cast", "read_time"]
 
 _PARTS = {
     "YEAR": "year",
@@ -138,6 +138,11 @@ def read_cast(rows: RowReader, node: exp.Cast) -> Expression:
             rows.source.refuse(node, "a date or time in ISO form", do="Write TIMESTAMP '2024-01-31 12:30:00'")
         return moment if name != "DATE" else _day(moment)
     return _convert(rows, node, value, name)
+
+
+def is_integer_type(wanted: exp.DataType) -> bool:
+    """Return whether a type of SQL holds whole numbers."""
+    return not wanted.expressions and getattr(wanted.this, "name", "") in _INTEGERS
 
 
 def _convert(rows: RowReader, node: exp.Cast, value: Expression, name: str) -> Expression:

@@ -178,6 +178,14 @@ def test_operations_too_deep_inside_each_other_are_refused_before_a_row_is_read(
             deep = ~deep
 
 
+def test_expressions_that_repeat_their_parts_do_not_grow_without_end() -> None:
+    doubled = col("a") + 1
+    with pytest.raises(InvalidRequest, match="at most 5000 operations"):
+        for _ in range(40):
+            doubled = doubled + doubled
+    assert col("a").is_in(list(range(20_000))).size == 1
+
+
 @pytest.mark.parametrize("number", [2**53 + 1, 10**400, -(10**400)])
 def test_a_constant_that_floats_do_not_hold_is_refused(number: int) -> None:
     with pytest.raises(InvalidRequest, match="64-bit"):

@@ -28,6 +28,7 @@ from expost.sql import read_statement
 
 LONG = os.environ.get("EXPOST_LONG") == "1"
 TABLES, PER_TABLE = (200, 50) if LONG else (8, 6)
+pytestmark = pytest.mark.timeout(7200 if LONG else 300)
 _REFUSED = 0.15  # of the statements at most
 _REASONS = ("no COALESCE of a mean", "public bounds of", "a limit on the groups of one id")
 """Why a random statement may be refused. Anything else is an item of the subset that does not work."""

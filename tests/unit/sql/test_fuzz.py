@@ -19,6 +19,8 @@ from expost.core import BudgetExceeded, InvalidRequest, TargetNotMet
 
 LONG = os.environ.get("EXPOST_LONG") == "1"
 TRIES = 20_000 if LONG else 150
+ASKED = 2000 if LONG else 100
+pytestmark = pytest.mark.timeout(7200 if LONG else 300)
 WORDS = [
     "SELECT",
     "FROM",
@@ -295,6 +297,78 @@ def exchange_part(text: str, other: str, random: np.random.Generator) -> str:
     return text[: place.start()] + values[int(random.integers(len(values)))] + text[place.end() :]
 
 
+FORMULAS = [
+    "({0} + {1})",
+    "{0} - {1}",
+    "({0} * {1})",
+    "{0} / {1}",
+    "-({0})",
+    "ROUND({0}, {1})",
+    "ROUND({0})",
+    "FLOOR({0})",
+    "CEIL({0})",
+    "ABS({0})",
+    "SQRT({0})",
+    "NULLIF({0}, {1})",
+    "COALESCE({0}, {1})",
+    "LEAST({0}, {1})",
+    "GREATEST({0}, {1}, {2})",
+    "CAST({0} AS DOUBLE)",
+    "CAST({0} AS INTEGER)",
+    "CASE WHEN {0} > {1} THEN {2} END",
+    "{0} = {1}",
+    "{0} < {1}",
+    "({0} AND {1})",
+    "NOT {0}",
+    "{0} IS NULL",
+    "{0} IN ({1}, {2})",
+    "{0} BETWEEN {1} AND {2}",
+]
+ATOMS = [
+    *[
+        "COUNT(*)",
+        "AVG(x)",
+        "SUM(n)",
+        "MODE(city)",
+        "MODE(flag)",
+        "city",
+        "flag",
+        "MONTH(seen)",
+        "DATE_TRUNC('month', seen)",
+    ],
+    *[
+        "0",
+        "2",
+        "-3",
+        "0.5",
+        "1e308",
+        "1" + "0" * 300,
+        "'a'",
+        "'2024-01-05'",
+        "DATE '2024-01-05'",
+        "NULL",
+        "TRUE",
+        "1 + 1",
+    ],
+]
+
+
+def draw_formula(random: np.random.Generator, depth: int) -> str:
+    """Draw a formula of released values, whatever the kinds of its parts."""
+    if depth <= 0 or random.random() < 0.2:
+        return str(random.choice(ATOMS))
+    return str(random.choice(FORMULAS)).format(*(draw_formula(random, depth - 1) for _ in range(3)))
+
+
+def test_formulas_are_refused_before_anything_is_paid_or_do_not_fail(session: Session) -> None:
+    random = np.random.default_rng(19)
+    for _ in range(ASKED):
+        column, condition, order = (draw_formula(random, int(random.integers(1, 4))) for _ in range(3))
+        clauses = [f" HAVING {condition}", f" ORDER BY {order}"]
+        text = f"SELECT {column} AS c FROM visits GROUP BY city, flag, DATE_TRUNC('month', seen), MONTH(seen)"
+        check(session, f"{text}{clauses[int(random.integers(2))] * (random.random() < 0.5)} WITH EPSILON 1", ask=True)
+
+
 HOSTILE = {
     "deep parentheses": "SELECT COUNT(*) FROM visits WHERE " + "(" * 5000 + "x" + ")" * 5000,
     "many nots": "SELECT COUNT(*) FROM visits WHERE " + "NOT " * 5000 + "flag WITH EPSILON 1",
@@ -308,6 +382,9 @@ HOSTILE = {
     + ") FROM visits WITH EPSILON 1",
     "a view of itself": "WITH v AS (SELECT * FROM v) SELECT COUNT(*) FROM v WITH EPSILON 1",
     "two views of each other": "WITH v AS (SELECT * FROM w), w AS (SELECT * FROM v) SELECT COUNT(*) FROM v WITH EPSILON 1",
+    "views that double a column": "WITH v0 AS (SELECT id, x AS y FROM visits), "
+    + ", ".join(f"v{k} AS (SELECT id, {'+'.join(['y'] * 60)} AS y FROM v{k - 1})" for k in range(1, 9))
+    + " SELECT SUM(LEAST(GREATEST(y, 0), 1)) FROM v8 WITH EPSILON 1",
     "a long statement": "SELECT COUNT(*) FROM visits WHERE city IN (" + ",".join(f"'{k}'" for k in range(9000)) + ")",
     "a huge number": "SELECT COUNT(*) FROM visits WHERE x > " + "9" * 500 + " WITH EPSILON 1",
     "a huge price": "SELECT COUNT(*) FROM visits WITH EPSILON 1e300",

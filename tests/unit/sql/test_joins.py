@@ -131,6 +131,26 @@ def test_a_view_that_a_statement_made_is_continued_by_later_statements(text: str
     assert (again.receipt.bill.epsilon, more.receipt.bill.epsilon, asked.spent().epsilon) == (0, 2, 3)
 
 
+def test_a_filter_on_a_public_table_leaves_out_its_groups() -> None:
+    places = {"city": ["a", "b"], "land": ["I", "N"]}
+    visits = Dataset(pa.table({"city": ["a", "b", "c"]}), name="visits")
+    text = "SELECT land, COUNT(*) AS n FROM visits JOIN places USING (city) WHERE land <> 'N' GROUP BY land WITH EPSILON 50"
+    assert Session(visits, 100).sql(text, tables={"places": places}).value == (("I", 1),)
+
+
+@pytest.mark.parametrize("name", ["self", "bounds", "categories", "(rows)", "id + 1", 'a"b'])
+def test_any_name_may_be_given_to_an_aggregate_of_a_person(name: str) -> None:
+    visits = Dataset(pa.table({"id": [1, 1, 2]}), name="visits", unit="id", max_rows_per_unit=2)
+    quoted = '"' + name.replace('"', '""') + '"'
+    text = f"SELECT SUM({quoted}) AS n FROM (SELECT id, COUNT(*) AS {quoted} FROM visits GROUP BY id) WITH EPSILON 50"
+    assert Session(visits, 100).sql(text).column("n") == [pytest.approx(3, abs=1)]
+
+
+def test_public_tables_without_names_are_refused() -> None:
+    with pytest.raises(InvalidRequest, match="by their names"):
+        Session(Dataset(pa.table({"x": [1]}), name="t"), 1).sql("SELECT COUNT(*) FROM t WITH EPSILON 1", tables=[1])  # type: ignore[arg-type]
+
+
 def test_views_that_differ_are_not_taken_for_each_other() -> None:
     made: dict[str, Dataset] = {}
     first, second = described()

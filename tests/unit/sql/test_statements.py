@@ -12,7 +12,7 @@ import pytest
 from tests.unit.sql.exact_answers import without_noise
 
 from expost import Dataset, Session
-from expost.core import BudgetExceeded, InvalidRequest, Receipt
+from expost.core import BudgetExceeded, InvalidRequest, Receipt, TargetNotMet
 from expost.session.wire_format import decode_release, encode_release
 from expost.sql.logical_plan import AggregateOf, Call, Constant, Shown, evaluate_formula
 from expost.stats.statement_release import StatementRelease
@@ -253,6 +253,12 @@ REFUSED = {
     "SELECT COUNT(*) FROM flights ERROR WITHIN 5% WITH EPSILON 2": "either ERROR WITHIN or WITH EPSILON",
     "SELECT COUNT(*) FROM flights WITH DELTA 1e-6 WITH EPSILON 2": "no delta",
     "SELECT 7 // 2 * COUNT(*) FROM flights WITH EPSILON 1": "arithmetic",
+    "SELECT carrier, carrier + COUNT(*) FROM flights GROUP BY 1 WITH EPSILON 1": "numbers to compute with, got 'texts'",
+    "SELECT carrier, COUNT(*) FROM flights GROUP BY 1 HAVING COUNT(*) > '3' WITH EPSILON 1": "'numbers and texts'",
+    "SELECT carrier, COUNT(*) FROM flights GROUP BY 1 HAVING COUNT(*) WITH EPSILON 1": "a condition",
+    "SELECT ROUND(AVG(delay), COUNT(*)) FROM flights WITH EPSILON 1": "a number of digits from -9 to 9",
+    'SELECT COUNT(*) FROM flights WHERE "when" > now() WITH EPSILON 1': "Write the time itself",
+    "SELECT COUNT(*) FROM information_schema.tables WITH EPSILON 1": "without a schema",
 }
 
 
@@ -271,6 +277,25 @@ def test_the_mark_is_under_the_place() -> None:
         session().sql("SELECT COUNT(*),\n  AVG(delayy)\nFROM flights WITH EPSILON 1")
     *_, line, mark = str(refusal.value).split("\n")
     assert line[mark.index("^") :].startswith("delayy")
+
+
+@pytest.mark.parametrize("call", ["string_agg(carrier, ',')", "arg_max(delay, month)", "list(delay)", "ln(COUNT(*))"])
+def test_the_mark_is_under_the_name_of_an_unknown_function(call: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"got '{call.split('(')[0]}'") as refusal:
+        session().sql(f"SELECT COUNT(*), {call} AS c FROM flights WITH EPSILON 1")
+    *_, line, mark = str(refusal.value).split("\n")
+    assert line[mark.index("^") :].startswith(call)
+
+
+@pytest.mark.parametrize("column", ["AVG(delay)", "COUNT(*)"])
+def test_a_refusal_by_the_plan_has_a_mark_too(column: str) -> None:
+    asked = session() if column != "COUNT(*)" else session(adjacency="replace-one", rows=ROWS)
+    text = f"SELECT {column} FROM flights WITH EPSILON {'1e-18' if column != 'COUNT(*)' else '1'}"
+    for ask in (asked.sql, asked.sql_price):
+        with pytest.raises(InvalidRequest) as refusal:
+            ask(text)
+        *_, line, mark = str(refusal.value).split("\n")
+        assert line[mark.index("^") :].startswith(column)
 
 
 def test_a_missing_bound_is_shown_as_a_line_of_the_description() -> None:
@@ -329,6 +354,27 @@ def test_a_price_above_the_question_cap_says_which_clause_allows_it() -> None:
     asked = session(1)
     with pytest.raises(BudgetExceeded, match="Allow it with AT MOST EPSILON"):
         asked.sql("SELECT COUNT(*) FROM flights ERROR WITHIN 1")
+
+
+def test_a_target_that_is_missed_is_told_in_clauses() -> None:
+    with pytest.raises(TargetNotMet, match="Raise AT MOST EPSILON") as missed:
+        session().sql("SELECT COUNT(*) FROM flights ERROR WITHIN 0.01% AT MOST EPSILON 0.01")
+    assert len(missed.value.release) == 1
+
+
+def test_bounds_of_the_rows_stay_inside_public_ones() -> None:
+    release = session().sql("SELECT MIN(month), MAX(month), MAX(month) - MIN(month) FROM flights WITH EPSILON 50")
+    assert release.value == ((1, 12, 11),)
+
+
+def test_times_of_groups_are_compared_with_constants() -> None:
+    with without_noise():
+        release = session().sql(
+            """SELECT DATE_TRUNC('month', "when") AS m, COUNT(*) AS n, CAST(AVG(delay) AS INTEGER) AS d FROM flights GROUP BY m
+            HAVING m > '2024-02-01' AND m < DATE '2024-06-01' - INTERVAL 1 MONTH ORDER BY m DESC WITH EPSILON 50"""
+        )
+    assert release.column("m") == [datetime.datetime(2024, 4, 1), datetime.datetime(2024, 3, 1)]
+    assert all(float(each).is_integer() for each in release.column("d"))
 
 
 NULLED = Call("nullif", (AggregateOf(0), Constant(0)))
