@@ -96,7 +96,13 @@ def _write_demo(folder: Path) -> Path:
 
     table = generated_flights(100_000)
     pq.write_table(table, folder / "flights.parquet")
-    limits = {"dep_delay": [-40, 300], "arr_delay": [-60, 300], "distance": [0, 5000], "hour": [0, 24]}
+    limits = {
+        "dep_delay": [-40, 300],
+        "arr_delay": [-60, 300],
+        "distance": [0, 5000],
+        "hour": [0, 24],
+        "month": [1, 12],
+    }
     bounds = "\n".join(f"{name} = {pair}" for name, pair in limits.items() if name in table.column_names)
     lists = (
         {"origin": ["EWR", "JFK", "LGA"], "carrier": sorted(set(table["carrier"].to_pylist()))}
@@ -201,7 +207,9 @@ def revoke(settings: _OWNER_FILE, token_id: Annotated[str, typer.Argument(help="
 def rotate(
     settings: _OWNER_FILE,
     token_id: Annotated[str, typer.Argument(help="The id of the token.")],
-    expires: Annotated[str | None, typer.Option(help="How long the new one works, e.g. 30d.")] = None,
+    expires: Annotated[
+        str | None, typer.Option(help="How long the new one works, e.g. 30d. Default: as long as the old one.")
+    ] = None,
 ) -> None:
     """Replace a token: make a new one for the same holder, and revoke the old one.
 
@@ -212,11 +220,7 @@ def rotate(
 
     lifetime: datetime.timedelta | None = None if expires is None else parse_duration(expires)
     with _open_curator(settings) as curator:
-        old = curator.store.find_token(token_id)
-        if old is None:
-            raise InvalidRequest("Expected the id of a token", got=token_id, do="See expost token list")
-        secret = curator.create_token(role=old.role, subject=old.subject, dataset=old.dataset, lifetime=lifetime)
-        curator.revoke_token(token_id)
+        secret = curator.rotate_token(token_id, lifetime=lifetime)
     out.print(secret.text, markup=False)
 
 
