@@ -246,7 +246,7 @@ class AnalystPages:
         """Show one answer."""
         record = self._curator.own_request(sender_of(request), job)
         facts = answer_facts(record, self._pool) | {"may_cost": ""}
-        if record.state in (RequestState.WAITING, RequestState.RUNNING):
+        if record.state == RequestState.WAITING:  # while it runs, what it still costs would tell whether it has ended
             with suppress(ExpostError):  # the budget may have changed since
                 price = self._curator.price_of(record.kind, record.dataset, sender_of(request), json.loads(record.body))
                 facts["may_cost"] = price["worst_case_text"]

@@ -2,13 +2,16 @@
 
 import datetime
 import re
+import threading
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.served import Served, write_people
+from sqlalchemy.exc import OperationalError
+from tests.served import CANARY, Served, write_people
 
 import expost.service
 from expost.models import load_model
@@ -17,6 +20,8 @@ from expost.service.inference_menu import list_tests, read_test
 from expost.service.page_picture import draw_spending
 from expost.service.question_form import TESTS, AskedQuestion
 from expost.service.question_menu import MENU, question_of
+from expost.service.time_grid import TimeGrid
+from expost.session import Session
 
 
 def public_columns() -> list[dict[str, Any]]:
@@ -353,6 +358,54 @@ def test_a_waiting_question_says_what_it_may_cost(tmp_path: Path) -> None:
     job = served.ask("ann", "count", epsilon=0.1).json()["job"]
 
     assert "costs at most epsilon 0.1" in served.http.get(f"/answers/{job}").text
+
+
+def test_the_page_of_a_running_answer_does_not_show_when_it_was_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = Served(write_people(tmp_path, extra="[limits]\nwait_seconds = 0.05"))
+    served.curator._grid = TimeGrid(3600)
+    go_on, original = threading.Event(), Session.ask
+
+    def slow(*given: Any, **terms: Any) -> Any:
+        assert go_on.wait(60)
+        return original(*given, **terms)
+
+    monkeypatch.setattr(Session, "ask", slow)
+    with served.http:
+        sign_in(served, "ann")
+        job = served.ask("ann", "count", epsilon=0.1).json()["job"]
+        pages = [served.http.get(path).text for path in (f"/answers/{job}", "/history")]
+        go_on.set()
+        while served.curator.store.find_request(job).state != "done":
+            time.sleep(0.01)
+
+        assert pages == [served.http.get(path).text for path in (f"/answers/{job}", "/history")]
+        assert "being computed" in pages[0]
+
+
+@pytest.mark.parametrize(
+    ("failure", "status"), [(RuntimeError(CANARY), 500), (OperationalError(CANARY, {}, None), 503)]
+)
+def test_a_page_that_fails_is_a_page_without_the_reason(
+    served: Served,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    failure: Exception,
+    status: int,
+) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise failure
+
+    sign_in(served, "ann")
+    for name in ("list_requests", "find_page_session"):  # the second is what every page reads
+        monkeypatch.setattr(served.curator.store, name, fail)
+        found = served.http.get("/history")
+
+        assert found.status_code == status and found.headers["content-type"].startswith("text/html")
+        assert "That did not work" in found.text and "Back to" in found.text
+        assert "default-src 'none'" in found.headers["content-security-policy"]
+        assert CANARY not in found.text + caplog.text
 
 
 def test_the_example_of_a_filter_fits_the_table(served: Served) -> None:
