@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["serve", "token"]
 
 _OWNER_FILE = Annotated[Path, typer.Argument(help="The owner's file of settings (TOML).")]
+_FOUND_FILE = Annotated[Path, typer.Argument(help="The owner's file of settings (TOML).", show_default=True)]
+_DEFAULT_FILE = Path("owner.toml")
 
 
 def serve(
@@ -128,7 +130,7 @@ token = typer.Typer(no_args_is_help=True, help="Make, list and revoke the tokens
 
 @token.command()
 def create(
-    settings: _OWNER_FILE,
+    settings: _FOUND_FILE = _DEFAULT_FILE,
     analyst: Annotated[str | None, typer.Option(help="The analyst who gets the token.")] = None,
     auditor: Annotated[str | None, typer.Option(help="The auditor who gets the token.")] = None,
     owner: Annotated[str | None, typer.Option(help="The owner who gets the token.")] = None,
@@ -172,7 +174,7 @@ def create(
 
 
 @token.command("list")
-def list_tokens(settings: _OWNER_FILE, as_json: Json = False) -> None:
+def list_tokens(settings: _FOUND_FILE = _DEFAULT_FILE, as_json: Json = False) -> None:
     """List all tokens, without their secrets.
 
     Example: [bold]expost token list owner.toml[/bold]

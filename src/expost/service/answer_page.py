@@ -98,8 +98,9 @@ def history_line(record: RequestRecord, pool: JobPool) -> list[Any]:
 def show_release(release: Release[Any]) -> dict[str, Any]:
     """Return what a page shows of a release."""
     receipt = release.receipt
-    lines = [(label, plain_text(text)) for label, text in receipt.rows()]
-    shown = _NOTHING_SHOWN | {"receipt": lines, "paid": str(receipt.bill), "meaning": receipt.meaning}
+    lines = [(label, _keep_together(plain_text(text))) for label, text in receipt.rows()]
+    meaning = _keep_together(receipt.meaning)
+    shown = _NOTHING_SHOWN | {"receipt": lines, "paid": str(receipt.bill), "meaning": meaning}
     shown["outcome"] = receipt.outcome.value
     if receipt.target is not None:
         shown["asked_for"] = str(receipt.target)
@@ -134,6 +135,11 @@ def show_release(release: Release[Any]) -> dict[str, Any]:
     shown["single"] = {"value": _text(release.value), "low": low, "high": high}
     shown["climb"] = draw_rungs([(float(step.epsilon), step.value, step.low, step.high) for step in release.climb])
     return shown
+
+
+def _keep_together(text: str) -> str:
+    """Return a line for a page: no break between a number and its sign, and no argument of Python."""
+    return text.removesuffix("; max_epsilon= raises it").replace(" %", "\u00a0%")
 
 
 def plain_text(text: str) -> str:

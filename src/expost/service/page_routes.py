@@ -63,7 +63,9 @@ class AnalystPages:
             RouteLine("GET", "/", "see datasets", self.show_datasets),
             RouteLine("GET", "/datasets/{dataset}", "see datasets", self.show_dataset),
             RouteLine("POST", "/datasets/{dataset}/ask", "ask", self.buy),
+            RouteLine("POST", "/datasets/{dataset}/ask-price", "price", self.price_question),
             RouteLine("POST", "/datasets/{dataset}/sql", "ask", self.buy_statement),
+            RouteLine("POST", "/datasets/{dataset}/sql-price", "price", self.price_statement),
             RouteLine("POST", "/datasets/{dataset}/test", "ask", self.buy_test),
             RouteLine("POST", "/datasets/{dataset}/test-price", "price", self.price_test),
             RouteLine("POST", "/datasets/{dataset}/fit", "fit", self.buy_fit),
@@ -163,7 +165,7 @@ class AnalystPages:
 
     async def buy_statement(self, request: Request, dataset: str) -> Response:
         """Ask the statement of a form."""
-        return await self._buy(request, dataset, "sql", lambda form: {"sql": form.get("sql", "")})
+        return await self._buy(request, dataset, "sql", _read_statement)
 
     async def buy_test(self, request: Request, dataset: str) -> Response:
         """Run the hypothesis test of a form."""
@@ -172,6 +174,14 @@ class AnalystPages:
     async def buy_fit(self, request: Request, dataset: str) -> Response:
         """Fit the model of a form."""
         return await self._buy(request, dataset, "fit", read_fit)
+
+    async def price_question(self, request: Request, dataset: str) -> Response:
+        """Show what the question of a form would cost; nothing is spent."""
+        return await self._price(request, dataset, "ask", question_of, "ask")
+
+    async def price_statement(self, request: Request, dataset: str) -> Response:
+        """Show what the statement of a form would cost; nothing is spent."""
+        return await self._price(request, dataset, "sql", _read_statement, "sql")
 
     async def price_test(self, request: Request, dataset: str) -> Response:
         """Show what the test of a form would cost; nothing is spent."""
@@ -282,6 +292,10 @@ class AnalystPages:
         if release is None:
             raise Refused(404, "not_found", "There is no such answer.")
         return release
+
+
+def _read_statement(form: dict[str, str]) -> dict[str, Any]:
+    return {"sql": form.get("sql", "")}
 
 
 def _example_filter(columns: list[dict[str, Any]]) -> str:

@@ -65,6 +65,12 @@ def test_answers_are_of_the_same_types(served: Served, remote: RemoteSession) ->
         assert type(here.value) is type(there.value)
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+def test_a_number_that_is_not_finite_is_refused_by_its_name(remote: RemoteSession, number: float) -> None:
+    with pytest.raises(InvalidRequest, match=f"Expected finite numbers, got '{number}'"):
+        remote.count(within=number)
+
+
 def test_the_budget_is_drawn_from_the_own_account(remote: RemoteSession, tmp_path: Path) -> None:
     remote.count(epsilon=0.1)
     figure = remote.plot(str(tmp_path / "budget.svg"))

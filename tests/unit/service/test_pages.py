@@ -278,14 +278,16 @@ def test_an_unknown_page_is_a_page_and_an_unknown_route_is_json(served: Served) 
             | {"fit-state": "epsilon", "fit-epsilon": "0.2"},
             "epsilon 0.2, delta",
         ),
+        ("ask", {"statistic": "mean", "column": "age", "by": "city", "within": "5"}, "mean of age by city"),
+        ("ask", {"statistic": "count", "within": "<b>"}, "&lt;b&gt;"),
+        ("sql", {"sql": "SELECT AVG(age) FROM people WITH EPSILON 0.1"}, "epsilon 0.1"),
+        ("sql", {"sql": "SELECT <b> FROM people"}, "&lt;b&gt;"),
         ("test", {"test": "MeanDifferenceTest", "test-first": "nothing", "test-epsilon": "0.1"}, "different groups"),
         ("test", {"test": "AnovaTest", "test-epsilon": "<b>"}, "&lt;b&gt;"),
         ("fit", {"estimator": "Ridge"}, "Ridge"),
     ],
 )
-def test_tests_and_models_are_priced_without_a_script(
-    served: Served, place: str, form: dict[str, str], told: str
-) -> None:
+def test_every_form_is_priced_without_a_script(served: Served, place: str, form: dict[str, str], told: str) -> None:
     csrf = sign_in(served, "ann")
     before = len(served.curator.ledger.history())
     page = served.http.post(f"/datasets/people/{place}-price", data=form | {"csrf": csrf})

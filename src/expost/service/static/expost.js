@@ -19,6 +19,7 @@
   }
   if (!form) return;
   document.querySelectorAll("[data-script]").forEach((each) => { each.hidden = false; }); // what does nothing without this file
+  document.querySelectorAll("[data-plain]").forEach((each) => { each.hidden = true; }); // what nobody needs with it
 
   const AWAY = "The service gives no price now. Try again later.";
   async function send(address, asked) {
@@ -155,7 +156,6 @@
     const soon = () => { priced.setAttribute("aria-busy", "true"); clearTimeout(pause); const asked = ++mine; pause = setTimeout(() => quoteForm(asked), 300); };
     priced.addEventListener("input", () => { arrange(); soon(); });
     priced.addEventListener("submit", () => { priced.querySelector("button[type=submit]").disabled = true; });
-    priced.querySelector("[data-plain]").hidden = true;
     arrange();
     soon();
   }
