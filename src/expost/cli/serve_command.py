@@ -187,10 +187,16 @@ def list_tokens(settings: _FOUND_FILE = _DEFAULT_FILE, as_json: Json = False) ->
     if as_json:
         emit(found)
         return
-    names = ("id", "role", "subject", "dataset", "created", "expires", "revoked")
-    dates = ("created", "expires", "revoked")
-    rows = [[str(each[name] or "")[: 10 if name in dates else None] for name in names] for each in found]
-    print_table("tokens", names, rows)
+    plain = ("id", "role", "subject", "dataset")
+    rows = [
+        [
+            *(str(each[name] or "all") for name in plain),
+            each["created"][:10],
+            "revoked" if each["revoked"] else (each["expires"] or "never")[:10],
+        ]
+        for each in found
+    ]
+    print_table("tokens", (*plain, "made", "until"), rows)
 
 
 @token.command()

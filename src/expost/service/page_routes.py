@@ -127,6 +127,7 @@ class AnalystPages:
             "models": list_models(public["columns"]),
             "columns": [each | {"kind": kind_of(each)} for each in public["columns"]],
             "example": _example_filter(public["columns"]),
+            "sql_example": " ".join(statement_of("count", {"within": "5%"}, dataset=dataset, unit=None).split()),
             "form": {},
             "quotes": {},
             "key": str(uuid.uuid4()),

@@ -410,6 +410,21 @@ def test_a_page_that_fails_is_a_page_without_the_reason(
         assert CANARY not in found.text + caplog.text
 
 
+def test_an_answer_that_misses_its_target_says_so_in_words_of_the_page(served: Served) -> None:
+    missed = served.ask("ann", "median", column="age", within=0.01).json()
+    fit = {"estimator": "Regressor", "settings": {"score": ["r2", 0.99]}, "features": ["age"], "target": "pay"}
+    no_model = served.call("ann", "POST", "/v1/datasets/people/fit", json=fit).json()
+    sign_in(served, "ann")
+    for body, told in ((missed, "most that one question may cost. Below"), (no_model, "there is no model")):
+        assert body["error"]["code"] == "target_not_met"
+        page = served.http.get(f"/answers/{body['job']}").text
+        note = page.split('role="alert">')[1].split("</p>")[0]
+
+        assert told in note and "Cost: epsilon" in note
+        assert "max_epsilon" not in note and ".receipt" not in note
+        assert "Receipt" in page and "It is fitted" not in page
+
+
 def test_the_example_of_a_filter_fits_the_table(served: Served) -> None:
     sign_in(served, "ann")
     text = served.http.get("/datasets/people").text
