@@ -165,8 +165,8 @@ def ask_with(tokens: list[str]) -> Send:
         body = {"statistic": "count", "arguments": question}
         found = await http.post("/v1/datasets/people/ask", json=body, headers=headers)
         while found.status_code == 202:
-            found = await http.get(f"/v1/jobs/{found.json()['job']}?wait=20", headers=headers)
-            found = found if found.json()["state"] != "done" else _as_answer(found)
+            job = await http.get(f"/v1/jobs/{found.json()['job']}?wait=20", headers=headers)
+            found = _as_answer(job) if job.status_code == 200 and job.json()["state"] == "done" else found
         if found.status_code != 200:
             raise SystemExit(f"question {number} got {found.status_code}: {found.text}")
         return Fraction(found.json()["release"]["receipt"]["of"]["bill"]["epsilon"])

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["serve", "token"]
 
 _OWNER_FILE = Annotated[Path, typer.Argument(help="The owner's file of settings (TOML).")]
+_FOUND_FILE = Annotated[Path, typer.Argument(help="The owner's file of settings (TOML).", show_default=True)]
+_DEFAULT_FILE = Path("owner.toml")
 
 
 def serve(
@@ -96,7 +98,13 @@ def _write_demo(folder: Path) -> Path:
 
     table = generated_flights(100_000)
     pq.write_table(table, folder / "flights.parquet")
-    limits = {"dep_delay": [-40, 300], "arr_delay": [-60, 300], "distance": [0, 5000], "hour": [0, 24]}
+    limits = {
+        "dep_delay": [-40, 300],
+        "arr_delay": [-60, 300],
+        "distance": [0, 5000],
+        "hour": [0, 24],
+        "month": [1, 12],
+    }
     bounds = "\n".join(f"{name} = {pair}" for name, pair in limits.items() if name in table.column_names)
     lists = (
         {"origin": ["EWR", "JFK", "LGA"], "carrier": sorted(set(table["carrier"].to_pylist()))}
@@ -122,7 +130,7 @@ token = typer.Typer(no_args_is_help=True, help="Make, list and revoke the tokens
 
 @token.command()
 def create(
-    settings: _OWNER_FILE,
+    settings: _FOUND_FILE = _DEFAULT_FILE,
     analyst: Annotated[str | None, typer.Option(help="The analyst who gets the token.")] = None,
     auditor: Annotated[str | None, typer.Option(help="The auditor who gets the token.")] = None,
     owner: Annotated[str | None, typer.Option(help="The owner who gets the token.")] = None,
@@ -166,7 +174,7 @@ def create(
 
 
 @token.command("list")
-def list_tokens(settings: _OWNER_FILE, as_json: Json = False) -> None:
+def list_tokens(settings: _FOUND_FILE = _DEFAULT_FILE, as_json: Json = False) -> None:
     """List all tokens, without their secrets.
 
     Example: [bold]expost token list owner.toml[/bold]
@@ -179,10 +187,16 @@ def list_tokens(settings: _OWNER_FILE, as_json: Json = False) -> None:
     if as_json:
         emit(found)
         return
-    names = ("id", "role", "subject", "dataset", "created", "expires", "revoked")
-    dates = ("created", "expires", "revoked")
-    rows = [[str(each[name] or "")[: 10 if name in dates else None] for name in names] for each in found]
-    print_table("tokens", names, rows)
+    plain = ("id", "role", "subject", "dataset")
+    rows = [
+        [
+            *(str(each[name] or "all") for name in plain),
+            each["created"][:10],
+            "revoked" if each["revoked"] else (each["expires"] or "never")[:10],
+        ]
+        for each in found
+    ]
+    print_table("tokens", (*plain, "made", "until"), rows)
 
 
 @token.command()
@@ -201,7 +215,9 @@ def revoke(settings: _OWNER_FILE, token_id: Annotated[str, typer.Argument(help="
 def rotate(
     settings: _OWNER_FILE,
     token_id: Annotated[str, typer.Argument(help="The id of the token.")],
-    expires: Annotated[str | None, typer.Option(help="How long the new one works, e.g. 30d.")] = None,
+    expires: Annotated[
+        str | None, typer.Option(help="How long the new one works, e.g. 30d. Default: as long as the old one.")
+    ] = None,
 ) -> None:
     """Replace a token: make a new one for the same holder, and revoke the old one.
 
@@ -212,11 +228,7 @@ def rotate(
 
     lifetime: datetime.timedelta | None = None if expires is None else parse_duration(expires)
     with _open_curator(settings) as curator:
-        old = curator.store.find_token(token_id)
-        if old is None:
-            raise InvalidRequest("Expected the id of a token", got=token_id, do="See expost token list")
-        secret = curator.create_token(role=old.role, subject=old.subject, dataset=old.dataset, lifetime=lifetime)
-        curator.revoke_token(token_id)
+        secret = curator.rotate_token(token_id, lifetime=lifetime)
     out.print(secret.text, markup=False)
 
 

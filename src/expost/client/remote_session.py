@@ -12,7 +12,18 @@ import pyarrow as pa
 
 from expost.client.http_transport import HttpTransport
 from expost.client.remote_dataset import RemoteDataset
-from expost.core import InvalidRequest, Loss, MissingExtra, Query, QuestionCap, Receipt, Release, explain_arguments
+from expost.core import (
+    Guarantee,
+    InvalidRequest,
+    Loss,
+    MissingExtra,
+    Query,
+    QuestionCap,
+    Receipt,
+    Release,
+    explain_arguments,
+)
+from expost.core.release import draw_picture
 from expost.data import Dataset, Expression
 from expost.ledger import LedgerHistory
 from expost.ledger.ledger_entry import EntryKind, LedgerEntry
@@ -358,6 +369,18 @@ class RemoteSession(StatisticMethods):
         """Return everything that this analyst was charged for, oldest first; it prints as a table."""
         entries = self._transport.get(f"{self._path}/history")["entries"]
         return LedgerHistory(LedgerEntry(**{**each, "kind": EntryKind(each["kind"])}) for each in entries)
+
+    def plot(self, path: str | None = None) -> Any:
+        """Draw what this analyst spent over time; of several windows, the first.
+
+        Parameters
+        ----------
+        path : str, optional
+            A PNG or SVG file to write.
+        """
+        found = self._transport.get(f"{self._path}/budget")
+        budget = Guarantee.from_json(found["budget"])
+        return draw_picture("budget", self.history(), account=found["accounts"][-1], budget=budget, path=path)
 
     def receipt(self, entry: str) -> Receipt:
         """Return the receipt kept under an entry's id.

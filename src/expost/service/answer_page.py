@@ -38,6 +38,11 @@ _NOTHING_SHOWN: dict[str, Any] = {
     "outcome": "",
 }
 
+_MISSED = {
+    "ask": "This accuracy was not reached at the most that one question may cost. Below is the best answer that it paid for.",
+    "fit": "This score was not reached at the most that one question may cost, so there is no model.",
+}
+
 
 def release_of(record: RequestRecord, pool: JobPool) -> Release[Any] | None:
     """Return the release of a request whose answer may leave, None if it has none."""
@@ -76,7 +81,9 @@ def answer_facts(record: RequestRecord, pool: JobPool, *, brief: bool = False) -
     facts |= {"state": "waiting" if waits else "done" if visible else "running", "error": error}
     facts |= _NOTHING_SHOWN
     if release is not None:
-        facts |= show_release(release) | {"model": record.kind == "fit"}
+        facts |= show_release(release) | {"model": record.kind == "fit" and error is None}
+        if error is not None:  # its sentence is for Python
+            facts["error"] = {"message": _MISSED["fit" if record.kind == "fit" else "ask"], "cost": facts["paid"]}
     return facts
 
 
@@ -98,8 +105,9 @@ def history_line(record: RequestRecord, pool: JobPool) -> list[Any]:
 def show_release(release: Release[Any]) -> dict[str, Any]:
     """Return what a page shows of a release."""
     receipt = release.receipt
-    lines = [(label, plain_text(text)) for label, text in receipt.rows()]
-    shown = _NOTHING_SHOWN | {"receipt": lines, "paid": str(receipt.bill), "meaning": receipt.meaning}
+    lines = [(label, _keep_together(plain_text(text))) for label, text in receipt.rows()]
+    meaning = _keep_together(receipt.meaning)
+    shown = _NOTHING_SHOWN | {"receipt": lines, "paid": str(receipt.bill), "meaning": meaning}
     shown["outcome"] = receipt.outcome.value
     if receipt.target is not None:
         shown["asked_for"] = str(receipt.target)
@@ -134,6 +142,11 @@ def show_release(release: Release[Any]) -> dict[str, Any]:
     shown["single"] = {"value": _text(release.value), "low": low, "high": high}
     shown["climb"] = draw_rungs([(float(step.epsilon), step.value, step.low, step.high) for step in release.climb])
     return shown
+
+
+def _keep_together(text: str) -> str:
+    """Return a line for a page: no break between a number and its sign, and no argument of Python."""
+    return text.replace("; max_epsilon= raises it", "").replace(" %", "\u00a0%")
 
 
 def plain_text(text: str) -> str:

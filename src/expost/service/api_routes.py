@@ -139,6 +139,7 @@ class AnalystApi:
         session = self._curator.session(dataset, sender_of(request))
         left = session.remaining()
         return {
+            "budget": session.ledger.budget(session.accounts[-1]).to_json(),
             "remaining": left.to_json(),
             "remaining_text": str(left),
             "spent_on_dataset": session.spent().to_json(),

@@ -250,6 +250,39 @@ class Curator:
             raise Refused(404, "not_found", "There is no such token, or it was revoked before.")
         self.log(actor, "revoke token", None, token=token_id)
 
+    def rotate_token(
+        self, token_id: str, *, lifetime: datetime.timedelta | None = None, actor: str = "owner"
+    ) -> TokenSecret:
+        """Revoke a token and make another one for its holder. Own tokens that were made with it end with it.
+
+        Parameters
+        ----------
+        token_id : str
+            The token that ends.
+        lifetime : timedelta, optional
+            How long the new one works. Default: as long as the old one would have.
+        actor : str, default "owner"
+            Who rotates it, for the audit log.
+        """
+        old, now = self.store.find_token(token_id), self.now()
+        if old is None or old.revoked is not None:
+            raise Refused(404, "not_found", "There is no such token, or it was revoked before.")
+        if old.parent is not None:
+            raise InvalidRequest(
+                "Expected a token that an owner made", do="Its holder makes another one on the page My tokens"
+            )
+        if lifetime is None and not old.is_usable(now):
+            raise InvalidRequest("Expected a length of time, because this token has expired", do="Pass e.g. 30d")
+        secret = TokenSecret.make()
+        record = TokenRecord.of(
+            secret, role=old.role, subject=old.subject, dataset=old.dataset, now=now, lifetime=lifetime
+        )
+        record = record if lifetime is not None else replace(record, expires=old.expires)
+        if not self.store.replace_token(token_id, record):
+            raise Refused(404, "not_found", "There is no such token, or it was revoked before.")
+        self.log(actor, "rotate token", old.dataset, token=secret.token_id, instead=token_id, subject=old.subject)
+        return secret
+
     def log(self, actor: str, action: str, dataset: str | None, **detail: Any) -> None:
         """Append a line to the audit log."""
         self.store.log(actor, action, dataset=dataset, at=self.now(), **detail)

@@ -23,7 +23,7 @@ from expost.service.curator import Curator, Refused, error_body, status_of
 from expost.service.permission import is_allowed
 from expost.service.question_form import parse_body
 
-__all__ = ["COOKIE", "BodyLimit", "Gate", "StrictRoute", "refusal"]
+__all__ = ["COOKIE", "BodyLimit", "Gate", "StrictRoute", "refusal", "log_failure"]
 
 COOKIE = "expost_session"
 _MOST_GUESSES = 120
@@ -109,15 +109,16 @@ class BodyLimit:
             except ClientDisconnect:
                 return
             except Exception as error:
-                # The type alone: a message or a traceback may carry cells.
                 if body.refused is None:
-                    _LOG.error("internal error: %s", type(error).__name__)
-                    body.refused = _failure_of(error)
+                    body.refused = log_failure(error)
         if body.refused is not None and not started:
             await refusal(body.refused)(scope, receive, add_headers)
 
 
-def _failure_of(error: Exception) -> Refused:
+def log_failure(error: Exception) -> Refused:
+    """Log an error that nobody expected, and return what its request is told."""
+    # The type alone: a message or a traceback may carry cells.
+    _LOG.error("internal error: %s", type(error).__name__)
     if isinstance(error, SQLAlchemyError):
         again = "The service cannot reach its database. Send the request again, under the same Idempotency-Key."
         return Refused(503, "unavailable", again, "see the ledger")

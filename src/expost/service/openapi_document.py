@@ -36,7 +36,7 @@ _STATE = {
 _LINE = {"line": 1, "at": "2030-01-31T09:30:00+00:00", "actor": "owner", "action": "create token", "dataset": "people"}
 _TOKEN = {
     **{"id": "d6390e389a201a334d", "role": "analyst", "subject": "ann", "dataset": "people"},
-    **{"created": "2030-01-31T09:30+00:00", "expires": None, "revoked": None},
+    **{"created": "2030-01-31T09:30+00:00", "expires": None, "revoked": None, "own": False},
 }
 _LIMITS = {"question_cap": 0.5, "approval_above": 0.2}
 _COLUMN = {"name": "age", "type": "integer", "bounds": [18, 90], "categories": None, "time_range": None}
@@ -54,6 +54,7 @@ _ENTRY = {
     "kind": "settle",
 }
 _BUDGET = {
+    "budget": _EPSILON,
     **{"remaining": _EPSILON, "remaining_text": "epsilon 0.1", "spent_on_dataset": _EPSILON},
     "accounts": ["dataset:people", "analyst:ann/people"],
 }
@@ -90,6 +91,7 @@ EXAMPLES: dict[tuple[str, str], Any] = {
     ("GET", f"{_OWNER}/tokens"): {"tokens": [_TOKEN]},
     ("POST", f"{_OWNER}/tokens"): {"token": "expost_...", "id": "d6390e389a201a334d"},
     ("DELETE", f"{_OWNER}/tokens/{{token}}"): {"revoked": "d6390e389a201a334d"},
+    ("POST", f"{_OWNER}/tokens/{{token}}/rotate"): {"token": "expost_...", "id": "81a0b6a3f2f0c5d7e9"},
     ("GET", f"{_OWNER}/approvals"): {
         "waiting": [
             _STATE | {"state": "waiting for the owner", "analyst": "ann", "may_cost": "epsilon 0.4", "body": {}}

@@ -57,6 +57,7 @@ class OwnerPages:
             RouteLine("GET", "/owner/tokens", "see tokens", self.show_tokens),
             RouteLine("POST", "/owner/tokens", "change tokens", self.create_token),
             RouteLine("POST", "/owner/tokens/{token}/revoke", "change tokens", self.revoke_token),
+            RouteLine("POST", "/owner/tokens/{token}/rotate", "change tokens", self.rotate_token),
             RouteLine("GET", "/owner/approvals", "see approvals", self.show_approvals),
             RouteLine("POST", "/owner/approvals/{job}", "decide approvals", self.decide),
             RouteLine("POST", "/owner/datasets/{dataset}/limits", "change limits", self.change_limits),
@@ -127,7 +128,11 @@ class OwnerPages:
         return self._tokens_page(request, sender_of(request))
 
     def _tokens_page(self, request: Request, who: Identity, **more: Any) -> Response:
-        tokens = list(map(token_facts, self._curator.store.list_tokens()))
+        now = self._curator.now()
+        tokens = [
+            token_facts(each) | {"expired": each.expires is not None and each.expires <= now}
+            for each in self._curator.store.list_tokens()
+        ]
         datasets = [{"name": each.name, "title": each.title} for each in self._curator.settings.datasets]
         return self._frame.render(request, "tokens.html", who, here="tokens", tokens=tokens, datasets=datasets, **more)
 
@@ -145,6 +150,15 @@ class OwnerPages:
         """Revoke a token."""
         self._curator.revoke_token(token, actor=sender_of(request).actor)
         return RedirectResponse("/owner/tokens", 303)
+
+    def rotate_token(self, request: Request, token: str) -> Response:
+        """Replace a token by another one with the same end, and show that once."""
+        who = sender_of(request)
+        try:
+            made = self._curator.rotate_token(token, actor=who.actor)
+        except ExpostError as error:
+            return self._tokens_page(request, who, status=status_of(error), error=str(error))
+        return self._tokens_page(request, who, made=made.text)
 
     def show_approvals(self, request: Request) -> Response:
         """Show the questions that wait for the owner."""

@@ -38,6 +38,7 @@ _TOKEN = json_body(
     },
     {"role": "analyst", "subject": "analyst-1", "dataset": "people", "budget": [0.5, 1e-7], "expires": "30d"},
 )
+_ROTATION = json_body([], {"expires": {"type": ["string", "null"]}}, {"expires": "30d"})
 _DECISION = json_body(["approve"], {"approve": {"type": "boolean"}}, {"approve": True})
 _LIMITS = json_body(
     ["question_cap", "approval_above"],
@@ -74,6 +75,7 @@ class OwnerApi:
             RouteLine("GET", "/tokens", "see tokens", self.list_tokens),
             RouteLine("POST", "/tokens", "change tokens", self.create_token, _TOKEN),
             RouteLine("DELETE", "/tokens/{token}", "change tokens", self.revoke_token),
+            RouteLine("POST", "/tokens/{token}/rotate", "change tokens", self.rotate_token, _ROTATION),
             RouteLine("GET", "/approvals", "see approvals", self.list_approvals),
             RouteLine("POST", "/approvals/{job}", "decide approvals", self.decide, _DECISION),
             RouteLine("POST", "/datasets/{dataset}/limits", "change limits", self.change_limits, _LIMITS),
@@ -141,6 +143,19 @@ class OwnerApi:
         """Revoke a token."""
         self._curator.revoke_token(token, actor=sender_of(request).actor)
         return {"revoked": token}
+
+    def rotate_token(self, request: Request, token: str) -> Any:
+        """Revoke a token and make another one for its holder: ``{"expires": "30d"}``, or ``{}`` for the old end."""
+        body = body_of(request)
+        if (
+            not isinstance(body, dict)
+            or not set(body) <= {"expires"}
+            or not isinstance(body.get("expires"), str | None)
+        ):
+            raise InvalidRequest("Expected at most a text for expires", do='Send {} or {"expires": "30d"}')
+        lifetime = None if body.get("expires") is None else parse_duration(body["expires"])
+        secret = self._curator.rotate_token(token, lifetime=lifetime, actor=sender_of(request).actor)
+        return {"token": secret.text, "id": secret.token_id}
 
     def list_approvals(self) -> Any:
         """List the questions that wait for the owner."""
@@ -229,6 +244,7 @@ def token_facts(record: TokenRecord) -> dict[str, Any]:
 
     return {
         "id": record.token_id,
+        "own": record.parent is not None,
         "role": record.role.value,
         "subject": record.subject,
         "dataset": record.dataset,

@@ -11,11 +11,12 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from fastapi.routing import APIRoute
 from fastapi.staticfiles import StaticFiles
+from starlette.requests import ClientDisconnect
 
 from expost.core import ExpostError
 from expost.service.access_token import Identity, Role
 from expost.service.curator import Curator, status_of
-from expost.service.http_requests import COOKIE, Gate
+from expost.service.http_requests import COOKIE, Gate, log_failure
 from expost.service.question_form import check_text
 from expost.service.service_store import RequestState
 
@@ -40,6 +41,11 @@ class PageRoute(APIRoute):
                     return RedirectResponse("/login?ended=1" if request.cookies.get(COOKIE) else "/login", 303)
                 frame: PageFrame = request.app.state.pages
                 return frame.error(request, error)
+            except ClientDisconnect:
+                raise
+            except Exception as error:
+                frame = request.app.state.pages
+                return frame.failure(log_failure(error))
 
         return page
 
@@ -88,7 +94,21 @@ class PageFrame:
         """Return the page of an error."""
         who = self._gate.identify_cookie(request.cookies.get(COOKIE, ""))
         heading = _HEADINGS.get(status_of(error), "That did not work")
-        return self.render(request, "error.html", who, status=status_of(error), heading=heading, message=str(error))
+        return self.render(
+            request,
+            "error.html",
+            who,
+            status=status_of(error),
+            heading=heading,
+            back="/" if who else "/login",
+            message=str(error),
+        )
+
+    def failure(self, error: ExpostError) -> Response:
+        """Return the page of an error that nobody expected. It reads nothing: the database may be what failed."""
+        facts = {"who": None, "csrf": "", "here": "", "waiting": 0, "back": "/"}
+        facts |= {"heading": "That did not work", "message": str(error)}
+        return HTMLResponse(self._templates.get_template("error.html").render(facts), status_of(error))
 
 
 async def read_form(request: Request) -> dict[str, str]:

@@ -63,7 +63,9 @@ class AnalystPages:
             RouteLine("GET", "/", "see datasets", self.show_datasets),
             RouteLine("GET", "/datasets/{dataset}", "see datasets", self.show_dataset),
             RouteLine("POST", "/datasets/{dataset}/ask", "ask", self.buy),
+            RouteLine("POST", "/datasets/{dataset}/ask-price", "price", self.price_question),
             RouteLine("POST", "/datasets/{dataset}/sql", "ask", self.buy_statement),
+            RouteLine("POST", "/datasets/{dataset}/sql-price", "price", self.price_statement),
             RouteLine("POST", "/datasets/{dataset}/test", "ask", self.buy_test),
             RouteLine("POST", "/datasets/{dataset}/test-price", "price", self.price_test),
             RouteLine("POST", "/datasets/{dataset}/fit", "fit", self.buy_fit),
@@ -125,6 +127,7 @@ class AnalystPages:
             "models": list_models(public["columns"]),
             "columns": [each | {"kind": kind_of(each)} for each in public["columns"]],
             "example": _example_filter(public["columns"]),
+            "sql_example": " ".join(statement_of("count", {"within": "5%"}, dataset=dataset, unit=None).split()),
             "form": {},
             "quotes": {},
             "key": str(uuid.uuid4()),
@@ -163,7 +166,7 @@ class AnalystPages:
 
     async def buy_statement(self, request: Request, dataset: str) -> Response:
         """Ask the statement of a form."""
-        return await self._buy(request, dataset, "sql", lambda form: {"sql": form.get("sql", "")})
+        return await self._buy(request, dataset, "sql", _read_statement)
 
     async def buy_test(self, request: Request, dataset: str) -> Response:
         """Run the hypothesis test of a form."""
@@ -172,6 +175,14 @@ class AnalystPages:
     async def buy_fit(self, request: Request, dataset: str) -> Response:
         """Fit the model of a form."""
         return await self._buy(request, dataset, "fit", read_fit)
+
+    async def price_question(self, request: Request, dataset: str) -> Response:
+        """Show what the question of a form would cost; nothing is spent."""
+        return await self._price(request, dataset, "ask", question_of, "ask")
+
+    async def price_statement(self, request: Request, dataset: str) -> Response:
+        """Show what the statement of a form would cost; nothing is spent."""
+        return await self._price(request, dataset, "sql", _read_statement, "sql")
 
     async def price_test(self, request: Request, dataset: str) -> Response:
         """Show what the test of a form would cost; nothing is spent."""
@@ -246,7 +257,7 @@ class AnalystPages:
         """Show one answer."""
         record = self._curator.own_request(sender_of(request), job)
         facts = answer_facts(record, self._pool) | {"may_cost": ""}
-        if record.state in (RequestState.WAITING, RequestState.RUNNING):
+        if record.state == RequestState.WAITING:  # while it runs, what it still costs would tell whether it has ended
             with suppress(ExpostError):  # the budget may have changed since
                 price = self._curator.price_of(record.kind, record.dataset, sender_of(request), json.loads(record.body))
                 facts["may_cost"] = price["worst_case_text"]
@@ -282,6 +293,10 @@ class AnalystPages:
         if release is None:
             raise Refused(404, "not_found", "There is no such answer.")
         return release
+
+
+def _read_statement(form: dict[str, str]) -> dict[str, Any]:
+    return {"sql": form.get("sql", "")}
 
 
 def _example_filter(columns: list[dict[str, Any]]) -> str:

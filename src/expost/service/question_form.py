@@ -259,6 +259,8 @@ def _read_argument(value: Any) -> Any:
         if set(value) == {"low", "high"}:  # JSON has no pairs, and a list of two numbers may be two levels
             return (value["low"], value["high"])
         return {name: _read_argument(each) for name, each in value.items()}
+    if kind == "float":  # how a client writes NaN and infinities, which JSON does not have
+        raise InvalidRequest("Expected finite numbers", got=_short(value.get("of")), do="Leave it out")
     if not isinstance(kind, str) or kind not in _KINDS:
         raise InvalidRequest("Expected a known kind of argument", got=_short(kind), do="Send a plain value")
     try:

@@ -199,13 +199,8 @@ class ServiceStore:
 
     def add_token(self, record: TokenRecord) -> None:
         """Keep a new token."""
-        row = vars(record) | {"role": record.role.value}
-        times = {name: _write_time(row[name]) for name in ("created", "expires", "revoked")}
         with self._writing() as connection:
-            parent = row.pop("parent")
-            connection.execute(sql.insert(_TOKENS), row | times)
-            if parent is not None:
-                connection.execute(sql.insert(_PARENTS), {"token_id": record.token_id, "parent": parent})
+            _insert_token(connection, record)
 
     def find_token(self, token_id: str) -> TokenRecord | None:
         """Return a token by its id."""
@@ -223,10 +218,16 @@ class ServiceStore:
 
         Tokens that it made for its holder end with it: see ``_select_tokens``.
         """
-        usable = (_TOKENS.c.token_id == token_id) & (_TOKENS.c.revoked.is_(None))
         with self._writing() as connection:
-            connection.execute(sql.delete(_SESSIONS).where(_SESSIONS.c.token_id == token_id))
-            return connection.execute(sql.update(_TOKENS).where(usable).values(revoked=_write_time(now))).rowcount == 1
+            return _revoke_token(connection, token_id, now)
+
+    def replace_token(self, token_id: str, record: TokenRecord) -> bool:
+        """Revoke a token and keep the one that comes instead of it, both or neither; return whether it was not revoked yet."""
+        with self._writing() as connection:
+            found = _revoke_token(connection, token_id, record.created)
+            if found:
+                _insert_token(connection, record)
+            return found
 
     # Page sessions
 
@@ -422,6 +423,21 @@ _ALL_TOKENS = _select_tokens()
 _TOKEN_BY_ID = _ALL_TOKENS.where(_TOKENS.c.token_id == sql.bindparam("wanted"))
 _REQUEST_BY_ID = sql.select(_REQUESTS).where(_REQUESTS.c.request_id == sql.bindparam("wanted"))
 _NEWEST_LINE = sql.select(_LOG.c.line, _LOG.c.hash).order_by(_LOG.c.line.desc()).limit(1)
+
+
+def _insert_token(connection: sql.Connection, record: TokenRecord) -> None:
+    row = vars(record) | {"role": record.role.value}
+    times = {name: _write_time(row[name]) for name in ("created", "expires", "revoked")}
+    parent = row.pop("parent")
+    connection.execute(sql.insert(_TOKENS), row | times)
+    if parent is not None:
+        connection.execute(sql.insert(_PARENTS), {"token_id": record.token_id, "parent": parent})
+
+
+def _revoke_token(connection: sql.Connection, token_id: str, now: datetime.datetime) -> bool:
+    usable = (_TOKENS.c.token_id == token_id) & (_TOKENS.c.revoked.is_(None))
+    connection.execute(sql.delete(_SESSIONS).where(_SESSIONS.c.token_id == token_id))
+    return connection.execute(sql.update(_TOKENS).where(usable).values(revoked=_write_time(now))).rowcount == 1
 
 
 def _read_token(row: Mapping[Any, Any]) -> TokenRecord:

@@ -16,7 +16,7 @@ from expost.core import BudgetExceeded, InvalidRequest, TargetNotMet
 from expost.stats import Count, PrivateKeys
 from expost.stats.hypothesis import BinomialTest
 
-LOCAL_ONLY = {"ledger", "plot", "build_query", "table", "view"}  # tables of a service are its owner's
+LOCAL_ONLY = {"ledger", "build_query", "table", "view"}  # tables of a service are its owner's
 
 
 @pytest.fixture
@@ -63,6 +63,20 @@ def test_answers_are_of_the_same_types(served: Served, remote: RemoteSession) ->
         assert here.receipt.question == there.receipt.question
         assert here.receipt.bill == there.receipt.bill
         assert type(here.value) is type(there.value)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+def test_a_number_that_is_not_finite_is_refused_by_its_name(remote: RemoteSession, number: float) -> None:
+    with pytest.raises(InvalidRequest, match=f"Expected finite numbers, got '{number}'"):
+        remote.count(within=number)
+
+
+def test_the_budget_is_drawn_from_the_own_account(remote: RemoteSession, tmp_path: Path) -> None:
+    remote.count(epsilon=0.1)
+    figure = remote.plot(str(tmp_path / "budget.svg"))
+
+    assert "analyst:ann/people: 0.1 of 3 spent" in [axes.get_title(loc="left") for axes in figure.axes]
+    assert (tmp_path / "budget.svg").stat().st_size > 1000
 
 
 def test_prices_are_those_of_the_service(served: Served, remote: RemoteSession) -> None:

@@ -2,16 +2,18 @@
 
 import csv
 import io
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.served import Served, write_people
 
-from expost.core import LedgerUnsound
+from expost.core import InvalidRequest, LedgerUnsound
 from expost.ledger import new_key, open_ledger
 from expost.ledger.backup import restore_ledger
-from expost.service import Curator, Role
+from expost.service import Curator, Role, ServiceSettings
+from expost.service.access_token import Identity
 from expost.service.spending_report import trace_spending
 
 LIMITS = "/v1/owner/datasets/people/limits"
@@ -87,6 +89,54 @@ def test_spending_is_traced_by_analyst_and_part(served: Served) -> None:
     assert page.count("<polyline") == 3 and "city=Rome" in page and csrf in page
 
 
+def test_a_rotated_token_is_replaced_for_the_same_holder_until_the_same_end(served: Served) -> None:
+    made = {"role": "analyst", "subject": "carl", "dataset": "people", "budget": 0.5, "expires": "30d"}
+    first = served.call("owner", "POST", "/v1/owner/tokens", json=made).json()
+    address = f"/v1/owner/tokens/{first['id']}/rotate"
+    for body in ([], {"expires": 3}, {"expires": "soon"}, {"more": 1}, "30d"):
+        assert served.call("owner", "POST", address, json=body).status_code == 400, body
+    own = served.curator.create_own_token(Identity.of(served.curator.store.find_token(first["id"])), timedelta(days=9))
+    with pytest.raises(InvalidRequest, match="owner made"):
+        served.curator.rotate_token(own.token_id)
+    second = served.call("owner", "POST", address, json={}).json()
+    served.tokens |= {"first": first["token"], "own": own.text, "second": second["token"]}
+
+    assert served.ask("second", "count", epsilon=0.1).status_code == 200
+    assert served.call("first", "GET", "/v1/datasets").status_code == 401
+    assert served.call("own", "GET", "/v1/datasets").status_code == 401
+    found = {each.token_id: each for each in served.curator.store.list_tokens()}
+    assert found[second["id"]].expires == found[first["id"]].expires
+    assert served.call("owner", "POST", address, json={}).status_code == 404
+    assert len(served.curator.usable_tokens("carl")) == 1  # a rotation that is refused makes no token
+    third = served.curator.rotate_token(second["id"], lifetime=timedelta(hours=1))
+    assert served.curator.store.find_token(third.token_id).expires < found[first["id"]].expires
+
+
+def test_an_expired_token_is_rotated_with_a_new_length_only(tmp_path: Path) -> None:
+    at = [1e9]
+    curator = Curator(ServiceSettings.read(write_people(tmp_path)), clock=lambda: at[0])
+    old = curator.create_token(role=Role.OWNER, subject="owner", lifetime=timedelta(hours=1))
+    at[0] += 3601
+    with pytest.raises(InvalidRequest, match="has expired"):
+        curator.rotate_token(old.token_id)
+    curator.rotate_token(old.token_id, lifetime=timedelta(hours=2))
+
+    assert len(curator.usable_tokens("owner")) == 1
+    curator.close()
+
+
+def test_the_owner_replaces_a_token_on_the_page(served: Served) -> None:
+    csrf = sign_in(served, "owner")
+    (old,) = served.curator.usable_tokens("ann")
+    shown = served.http.post(f"/owner/tokens/{old.token_id}/rotate", data={"csrf": csrf}).text
+    served.tokens["new"] = shown.split('id="made">')[1].split("<")[0]
+
+    assert served.call("new", "GET", "/v1/datasets").status_code == 200
+    assert served.call("ann", "GET", "/v1/datasets").status_code == 401
+    again = served.http.post(f"/owner/tokens/{old.token_id}/rotate", data={"csrf": csrf})
+    assert again.status_code == 404 and "There is no such token" in again.text
+
+
 def sign_in(served: Served, who: str) -> str:
     served.http.cookies.clear()
     text: str = served.http.post("/login", data={"token": served.tokens[who]}).text
@@ -132,7 +182,7 @@ def test_a_backup_can_be_restored_and_is_checked_against_its_anchor(
 def test_a_history_leaves_as_csv_and_as_a_report(served: Served) -> None:
     served.ask("ann", "count", epsilon=0.1)
     served.ask("ann", "mean", column="age", by="city", epsilon=0.1)
-    served.ask("bob", "count", epsilon=0.1, where="age > 77")
+    served.ask("bob", "count", epsilon=0.1, where="age > 77.125")
     fit = {"estimator": "Regressor", "settings": {"epsilon": 0.1}, "features": ["age"], "target": "pay"}
     job = served.call("ann", "POST", "/v1/datasets/people/fit", json=fit).headers["location"].rsplit("/", 1)[1]
     sign_in(served, "ann")
@@ -142,7 +192,7 @@ def test_a_history_leaves_as_csv_and_as_a_report(served: Served) -> None:
     assert len(table) == 3 and {line["dataset"] for line in table} == {"people"}
     count = next(line for line in table if line["question"] == "count of rows")
     assert float(count["low"]) < float(count["value"]) < float(count["high"]) and float(count["epsilon"]) == 0.1
-    assert "Answers of ann" in report.text and "mean of age by city" in report.text and "77" not in report.text
+    assert "Answers of ann" in report.text and "mean of age by city" in report.text and "77.125" not in report.text
     assert "<script" not in report.text and "attachment" in report.headers["content-disposition"]
     page = served.http.get(f"/answers/{job}").text
     assert "It is fitted" in page and "Receipt" in page

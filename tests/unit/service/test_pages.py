@@ -2,20 +2,26 @@
 
 import datetime
 import re
+import threading
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.served import Served, write_people
+from sqlalchemy.exc import OperationalError
+from tests.served import CANARY, Served, write_people
 
+import expost.service
 from expost.models import load_model
 from expost.service import Role
 from expost.service.inference_menu import list_tests, read_test
 from expost.service.page_picture import draw_spending
 from expost.service.question_form import TESTS, AskedQuestion
 from expost.service.question_menu import MENU, question_of
+from expost.service.time_grid import TimeGrid
+from expost.session import Session
 
 
 def public_columns() -> list[dict[str, Any]]:
@@ -50,6 +56,15 @@ def sign_in(served: Served, who: str) -> str:
     response = served.http.post("/login", data={"token": served.tokens[who]})
     assert response.status_code == 200
     return re.findall(r'name="csrf" content="([^"]+)"', response.text)[0]
+
+
+def test_a_label_is_only_given_to_elements_that_may_have_one() -> None:
+    # A reader announces no label of an element without a role; axe finds that only while the element is empty.
+    folder = Path(expost.service.__file__).parent / "templates"
+    for path in folder.iterdir():
+        for tag, rest in re.findall(r"<(\w+)([^<]*\saria-label[^<]*)", path.read_text(encoding="utf-8")):
+            named = {"a", "button", "form", "input", "main", "nav", "section", "select", "svg", "table", "textarea"}
+            assert tag in named or " role=" in rest, (path.name, tag, rest)
 
 
 @pytest.mark.parametrize(
@@ -263,14 +278,16 @@ def test_an_unknown_page_is_a_page_and_an_unknown_route_is_json(served: Served) 
             | {"fit-state": "epsilon", "fit-epsilon": "0.2"},
             "epsilon 0.2, delta",
         ),
+        ("ask", {"statistic": "mean", "column": "age", "by": "city", "within": "5"}, "mean of age by city"),
+        ("ask", {"statistic": "count", "within": "<b>"}, "&lt;b&gt;"),
+        ("sql", {"sql": "SELECT AVG(age) FROM people WITH EPSILON 0.1"}, "epsilon 0.1"),
+        ("sql", {"sql": "SELECT <b> FROM people"}, "&lt;b&gt;"),
         ("test", {"test": "MeanDifferenceTest", "test-first": "nothing", "test-epsilon": "0.1"}, "different groups"),
         ("test", {"test": "AnovaTest", "test-epsilon": "<b>"}, "&lt;b&gt;"),
         ("fit", {"estimator": "Ridge"}, "Ridge"),
     ],
 )
-def test_tests_and_models_are_priced_without_a_script(
-    served: Served, place: str, form: dict[str, str], told: str
-) -> None:
+def test_every_form_is_priced_without_a_script(served: Served, place: str, form: dict[str, str], told: str) -> None:
     csrf = sign_in(served, "ann")
     before = len(served.curator.ledger.history())
     page = served.http.post(f"/datasets/people/{place}-price", data=form | {"csrf": csrf})
@@ -343,6 +360,69 @@ def test_a_waiting_question_says_what_it_may_cost(tmp_path: Path) -> None:
     job = served.ask("ann", "count", epsilon=0.1).json()["job"]
 
     assert "costs at most epsilon 0.1" in served.http.get(f"/answers/{job}").text
+
+
+def test_the_page_of_a_running_answer_does_not_show_when_it_was_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = Served(write_people(tmp_path, extra="[limits]\nwait_seconds = 0.05"))
+    served.curator._grid = TimeGrid(3600)
+    go_on, original = threading.Event(), Session.ask
+
+    def slow(*given: Any, **terms: Any) -> Any:
+        assert go_on.wait(60)
+        return original(*given, **terms)
+
+    monkeypatch.setattr(Session, "ask", slow)
+    with served.http:
+        sign_in(served, "ann")
+        job = served.ask("ann", "count", epsilon=0.1).json()["job"]
+        pages = [served.http.get(path).text for path in (f"/answers/{job}", "/history")]
+        go_on.set()
+        while served.curator.store.find_request(job).state != "done":
+            time.sleep(0.01)
+
+        assert pages == [served.http.get(path).text for path in (f"/answers/{job}", "/history")]
+        assert "being computed" in pages[0]
+
+
+@pytest.mark.parametrize(
+    ("failure", "status"), [(RuntimeError(CANARY), 500), (OperationalError(CANARY, {}, None), 503)]
+)
+def test_a_page_that_fails_is_a_page_without_the_reason(
+    served: Served,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    failure: Exception,
+    status: int,
+) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise failure
+
+    sign_in(served, "ann")
+    for name in ("list_requests", "find_page_session"):  # the second is what every page reads
+        monkeypatch.setattr(served.curator.store, name, fail)
+        found = served.http.get("/history")
+
+        assert found.status_code == status and found.headers["content-type"].startswith("text/html")
+        assert "That did not work" in found.text and "Back to" in found.text
+        assert "default-src 'none'" in found.headers["content-security-policy"]
+        assert CANARY not in found.text + caplog.text
+
+
+def test_an_answer_that_misses_its_target_says_so_in_words_of_the_page(served: Served) -> None:
+    missed = served.ask("ann", "median", column="age", within=0.01).json()
+    fit = {"estimator": "Regressor", "settings": {"score": ["r2", 0.99]}, "features": ["age"], "target": "pay"}
+    no_model = served.call("ann", "POST", "/v1/datasets/people/fit", json=fit).json()
+    sign_in(served, "ann")
+    for body, told in ((missed, "most that one question may cost. Below"), (no_model, "there is no model")):
+        assert body["error"]["code"] == "target_not_met"
+        page = served.http.get(f"/answers/{body['job']}").text
+        note = page.split('role="alert">')[1].split("</p>")[0]
+
+        assert told in note and "Cost: epsilon" in note
+        assert "max_epsilon" not in note and ".receipt" not in note
+        assert "Receipt" in page and "It is fitted" not in page
 
 
 def test_the_example_of_a_filter_fits_the_table(served: Served) -> None:

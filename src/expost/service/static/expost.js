@@ -18,7 +18,18 @@
     look();
   }
   if (!form) return;
+  document.querySelectorAll("[data-script]").forEach((each) => { each.hidden = false; }); // what does nothing without this file
+  document.querySelectorAll("[data-plain]").forEach((each) => { each.hidden = true; }); // what nobody needs with it
 
+  const AWAY = "The service gives no price now. Try again later.";
+  async function send(address, asked) {
+    try {
+      const found = await fetch(address, {
+        method: "POST", headers: { "content-type": "application/json", "x-csrf-token": csrf }, body: JSON.stringify(asked),
+      });
+      return await found.json();
+    } catch { return { error: { message: AWAY } }; }
+  }
   const field = (name) => form.elements[name];
   const parts = Object.fromEntries(["price", "curve", "sample", "code"].map((name) => [name, document.getElementById(name)]));
   const slider = document.getElementById("slider");
@@ -59,7 +70,7 @@
   function write() {
     const asked = question(), dataset = form.dataset.dataset, at = location.origin;
     if (tab === "sql") {
-      parts.code.textContent = statement || "SQL has no words for this question.";
+      parts.code.textContent = statement ?? "The statement appears here.";
     } else if (tab === "curl") {
       parts.code.textContent = `curl ${at}/v1/datasets/${encodeURIComponent(dataset)}/ask \\\n  -H "Authorization: Bearer $EXPOST_TOKEN" \\\n  -d '${JSON.stringify(asked).replaceAll("'", "'\\''")}'`;
     } else {
@@ -67,18 +78,15 @@
       parts.code.textContent = `import expost\n\nsession = expost.connect("${at}", token, dataset=${JSON.stringify(dataset)})\nsession.${asked.statistic.replaceAll("-", "_")}(${given})`;
     }
   }
-  let latest = 0, statement = "";
+  let latest = 0, statement = null; // the question in SQL, null until the service has sent it
   async function look() {
     const mine = ++latest, asked = question(), expect = field("expect").value.trim();
     write();
     if (expect && line().expects) asked.arguments.expect = Number(expect.replaceAll(",", ""));
-    const found = await fetch("/datasets/" + encodeURIComponent(form.dataset.dataset) + "/preview", {
-      method: "POST", headers: { "content-type": "application/json", "x-csrf-token": csrf }, body: JSON.stringify(asked),
-    });
-    const told = await found.json();
+    const told = await send("/datasets/" + encodeURIComponent(form.dataset.dataset) + "/preview", asked);
     if (mine !== latest) return;
     form.removeAttribute("aria-busy");
-    statement = told.sql || "";
+    statement = told.sql || (told.error ? null : "SQL has no words for this question.");
     write();
     if (told.error) {
       parts.price.textContent = told.error.message;
@@ -97,10 +105,7 @@
   async function price() {
     const mine = ++asking, text = select.elements.sql.value.trim();
     if (!text) { quote.replaceChildren(hint("The price appears here.")); select.removeAttribute("aria-busy"); return; }
-    const found = await fetch("/v1/datasets/" + encodeURIComponent(form.dataset.dataset) + "/sql-price", {
-      method: "POST", headers: { "content-type": "application/json", "x-csrf-token": csrf }, body: JSON.stringify({ sql: text }),
-    });
-    const told = await found.json();
+    const told = await send("/v1/datasets/" + encodeURIComponent(form.dataset.dataset) + "/sql-price", { sql: text });
     if (mine !== asking) return;
     select.removeAttribute("aria-busy");
     const lines = told.error ? [hint(told.error.message, "pre")] : [strong("at most " + told.worst_case_text), hint(told.above_cap), ...told.parts.map((part) => hint(part.question + ": one unit moves it by at most " + part.sensitivity))];
@@ -139,21 +144,23 @@
       }
     }
     async function quoteForm(asked) {
-      const found = await fetch(priced.dataset.price, { method: "POST", headers: { "x-csrf-token": csrf }, body: new URLSearchParams(new FormData(priced)) });
-      const text = await found.text();
+      let text = null;
+      try {
+        const found = await fetch(priced.dataset.price, { method: "POST", headers: { "x-csrf-token": csrf }, body: new URLSearchParams(new FormData(priced)) });
+        if (found.ok) text = await found.text();
+      } catch { /* said below */ }
       if (asked !== mine) return;
       priced.removeAttribute("aria-busy");
-      if (found.ok) told.innerHTML = text; else told.replaceChildren(hint("The service gives no price now. Try again later."));
+      if (text === null) told.replaceChildren(hint(AWAY)); else told.innerHTML = text;
     }
     const soon = () => { priced.setAttribute("aria-busy", "true"); clearTimeout(pause); const asked = ++mine; pause = setTimeout(() => quoteForm(asked), 300); };
     priced.addEventListener("input", () => { arrange(); soon(); });
     priced.addEventListener("submit", () => { priced.querySelector("button[type=submit]").disabled = true; });
-    priced.querySelector("[data-plain]").hidden = true;
     arrange();
     soon();
   }
   let timer = 0, touched = field("within").value !== field("within").dataset.first;
-  const later = () => { form.setAttribute("aria-busy", "true"); latest++; clearTimeout(timer); timer = setTimeout(look, 250); show(); write(); };
+  const later = () => { form.setAttribute("aria-busy", "true"); latest++; statement = null; clearTimeout(timer); timer = setTimeout(look, 250); show(); write(); };
   form.addEventListener("input", (event) => {
     if (event.target === field("statistic") && !touched) { field("within").value = line().example; place(); }
     if (event.target === field("within") || event.target === slider) touched = true;
