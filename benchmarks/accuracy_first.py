@@ -34,6 +34,7 @@ from expost.accuracy.paper2017 import Task
 from expost.core import Ladder
 from expost.data.row_source import read_rows
 from expost.data.unit_ball import GRID_BITS, UnitBall
+from expost.experiments.experiment_data import data_folder
 from expost.models import LogisticRegression, Ridge
 from expost.models.linear.classifier_fit import TiltedClassifier, grid_labels
 from expost.models.linear.linear_fit import Aim, Problem
@@ -165,20 +166,20 @@ def line(row: dict[str, Any]) -> str:
 
 
 @lru_cache(maxsize=1)
-def case_of(key: str, folder: str) -> Case:
+def case_of(key: str, folder: Path | None) -> Case:
     make = {
-        "kdd": lambda: Case("KDD 99", tables.kdd(Path(folder)), Task.LOGISTIC_OUTPUT),
-        "flights": lambda: Case("nycflights13", tables.flights(Path(folder)), Task.RIDGE_COVARIANCE),
-        "blog": lambda: Case("BlogFeedback", tables.blog(Path(folder)), Task.RIDGE_COVARIANCE),
+        "kdd": lambda: Case("KDD 99", tables.kdd(folder), Task.LOGISTIC_OUTPUT),
+        "flights": lambda: Case("nycflights13", tables.flights(folder), Task.RIDGE_COVARIANCE),
+        "blog": lambda: Case("BlogFeedback", tables.blog(folder), Task.RIDGE_COVARIANCE),
     }
     return make[key]()
 
 
-def part(key: str, folder: str, tolerance: float, seeds: int, paper_seeds: int) -> dict[str, Any]:
+def part(key: str, folder: Path | None, tolerance: float, seeds: int, paper_seeds: int) -> dict[str, Any]:
     """One row of the table, or one of the models that people would ship."""
     with threadpool_limits(1, user_api="blas"):
         if key in SHIPPED:
-            return SHIPPED[key](Path(folder), seeds)
+            return SHIPPED[key](folder, seeds)
         case = case_of(key, folder)
         goal = dict(zip(TOLERANCES, GOALS[case.name], strict=True))[tolerance]
         return case.numbers(tolerance, goal, seeds, paper_seeds)
@@ -192,7 +193,7 @@ def smallest(levels: list[float], good: Callable[[float], list[bool]]) -> float 
 LEVELS = [0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 8.0, 12.0]
 
 
-def shipped_flights(folder: Path, seeds: int) -> dict[str, Any]:
+def shipped_flights(folder: Path | None, seeds: int) -> dict[str, Any]:
     """Which epsilon buys nearly the R^2 of least squares?"""
     features, target = tables.flight_delays(folder)
     plain = LinearRegression().fit(features, target).score(features, target)
@@ -219,7 +220,7 @@ def shipped_flights(folder: Path, seeds: int) -> dict[str, Any]:
     return {"model": "arrival delays", "said": said, "without privacy": plain, "epsilon": needed, "seeds": seeds}
 
 
-def shipped_adult(folder: Path, seeds: int) -> dict[str, Any]:
+def shipped_adult(folder: Path | None, seeds: int) -> dict[str, Any]:
     """Which epsilon buys nearly the accuracy of a model without privacy?"""
     features, label, train = tables.adult(folder)
     reference = (
@@ -266,7 +267,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    folder = str(tables.data_folder(options.data))
+    folder = data_folder(options.data)
     parts = [(key, tolerance) for key in ("kdd", "flights", "blog") for tolerance in TOLERANCES]
     parts += [(key, 0.0) for key in SHIPPED]
     parts = [each for each in parts if options.only in (None, each[0], *(["shipped"] if each[0] in SHIPPED else []))]

@@ -100,21 +100,21 @@ def main() -> None:
     for level in GRID:
         scores = [fit(epsilon=level)[1] for _ in range(given.runs)]
         if reached(scores, given.accuracy):
-            add("expost, smallest epsilon", [level], scores, "truth for free")
+            add("expost, smallest epsilon", [level], scores, "best epsilon known")
             break
     doubled = [double_epsilon(fit, given.accuracy) for _ in range(max(2, given.runs // 2))]
     add("expost, doubling epsilon", [paid for paid, _ in doubled], [score for _, score in doubled], "all attempts paid")
     peers = find_peer_epsilons(features, labels, given.accuracy, runs=min(given.runs, 5))
     for peer, found in peers.items():
         if found.get("epsilon"):
-            note = f"truth for free, {found['setting']}"
+            note = f"best epsilon known, {found['setting']}"
             add(f"{NAMES[peer]}, smallest epsilon", [found["epsilon"]], found["scores"], note)
         else:
             print(f"{NAMES[peer]}: not reached up to {PEER_GRID[-1]:g}: {found}")
     if not peers:
         print("no other library: set EXPOST_PEERS=diffprivlib=PATH,opacus=PATH")
     paid, scores, risk = run_paper(features, labels, given.accuracy, given.runs)
-    add("noise reduction of 2017, best excess risk", paid, scores, f"truth for free, excess risk {risk}")
+    add("noise reduction of 2017, best excess risk", paid, scores, f"best epsilon known, excess risk {risk}")
     if given.json:
         facts = {"rows": len(labels), "trivial": most, "without privacy": plain, "asked": given.accuracy}
         numbers = facts | {"runs": given.runs, "ways": ways, "peers": peers}

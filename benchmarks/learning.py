@@ -42,15 +42,15 @@ def table(rows: int, width: int, *, signs: bool) -> tuple[np.ndarray, np.ndarray
 
 
 def seconds(fits: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """The median time of each, all in turn so that a busy machine slows them alike."""
+    """Return the median processor time of each, all in turn so that a busy machine slows them alike."""
     times: dict[str, list[float]] = {name: [] for name in fits}
     for fit in fits.values():
         fit()
     for _ in range(repeats):
         for name, fit in fits.items():
-            start = time.perf_counter()
+            start = time.process_time()
             fit()
-            times[name].append(time.perf_counter() - start)
+            times[name].append(time.process_time() - start)
     return {name: statistics.median(values) for name, values in times.items()}
 
 

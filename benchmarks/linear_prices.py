@@ -19,6 +19,7 @@ from rich.console import Console
 
 from benchmarks import tables
 from expost.core import TargetNotMet
+from expost.experiments.experiment_data import data_folder
 from expost.models import Ridge
 
 PENALTIES = (5e-3, 5e-4, 5e-5, 5e-6)
@@ -111,10 +112,7 @@ def main() -> None:
     parser.add_argument("--curvature", action="store_true")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    try:
-        folder = tables.data_folder(given.data)
-    except SystemExit:
-        folder = None
+    folder = data_folder(given.data)
     console = Console(width=200)
     if given.curvature:
         console.print(

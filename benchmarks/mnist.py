@@ -1,6 +1,6 @@
 """MNIST and Adult by private gradient descent: what accuracy each epsilon buys, and where accuracy-first training stops.
 
-    python benchmarks/mnist.py [--data ../shared/data] [--fixed 0.03 0.035 0.04 0.05 0.1 0.5 2 4] [--proven 0.05 ... 0.1] [--target 0.95] [--runs 1] [--dealt] [--plot FILE] [--json FILE]
+    python benchmarks/mnist.py [--data FOLDER] [--fixed 0.03 0.035 0.04 0.05 0.1 0.5 2 4] [--proven 0.05 ... 0.1] [--target 0.95] [--runs 1] [--dealt] [--plot FILE] [--json FILE]
 
 The features are fixed: no constant of theirs is taken from the data. Gradients of an image are sorted by direction into
 eight channels, pooled over cells of 4 x 4 pixels, rooted, centred within each cell and scaled to length one, image by
@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import statistics
 import time
 from collections.abc import Callable
@@ -28,7 +27,9 @@ from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).parents[1]
+from benchmarks import tables
+from expost.experiments.experiment_data import data_folder
+
 DELTA = 1e-5
 ROWS = 60_000
 CHANNELS, CELL = 8, 4
@@ -37,9 +38,7 @@ FEW = 5  # runs, below which medians say nothing
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--data", type=Path, default=Path(os.environ.get("EXPOST_DATA", ROOT.parent / "shared" / "data"))
-    )
+    parser.add_argument("--data", type=Path, help="folder with the files (default: EXPOST_DATA)")
     parser.add_argument("--fixed", type=float, nargs="*", default=[0.03, 0.035, 0.04, 0.05, 0.1, 0.5, 2.0, 4.0])
     parser.add_argument("--proven", type=float, nargs="*", default=[0.05, 0.06, 0.07, 0.08, 0.1])
     parser.add_argument("--target", type=float, nargs="*", default=[0.95])
@@ -154,7 +153,7 @@ def few(epsilon: float) -> int:
 
 
 def mnist(options: argparse.Namespace) -> dict[str, Any]:
-    table = Mnist(options.data / "mnist.npz", dealt=options.dealt)
+    table = Mnist(tables.needed_file(data_folder(options.data), "mnist.npz"), dealt=options.dealt)
 
     def runs(train: Callable[..., Run], *terms: float) -> list[Run]:
         found = []
@@ -240,7 +239,7 @@ def adult(options: argparse.Namespace) -> dict[str, Any]:
 
     from expost.models.descent.sgd_estimator import SGDClassifier
 
-    x, y, train = adult_table(options.data / "adult.parquet")
+    x, y, train = adult_table(tables.needed_file(data_folder(options.data), "adult.parquet"))
     plain = LogisticRegression(C=10, max_iter=2000).fit(x[train], y[train]).score(x[~train], y[~train])
     print(f"Adult plain logistic           test accuracy {plain:.4f}")
     found: dict[str, Any] = {"plain": float(plain), "private": []}
@@ -272,9 +271,6 @@ def plot(found: dict[str, Any], targets: list[float], path: Path) -> None:
 
 def main() -> None:
     options = parse()
-    if not (options.data / "mnist.npz").exists():
-        print(f"Expected mnist.npz and adult.parquet in {options.data}. Pass --data.")
-        return
     results = {"mnist": mnist(options), "adult": adult(options)}
     if options.plot:
         plot(results["mnist"], options.target, options.plot)

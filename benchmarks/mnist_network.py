@@ -1,6 +1,6 @@
 """MNIST by a small convolutional network: what accuracy each epsilon buys, and where accuracy-first training stops.
 
-    python benchmarks/mnist_network.py [--data ../shared/data] [--fixed 0.33 0.36] [--proven 0.45] [--target 0.95] [--runs 1] [--dealt] [--tutorial] [--json FILE]
+    python benchmarks/mnist_network.py [--data FOLDER] [--fixed 0.33 0.36] [--proven 0.45] [--target 0.95] [--runs 1] [--dealt] [--tutorial] [--json FILE]
 
 Needs the extra ``torch``. All runs have the same noise a step and differ in when they stop: after so many steps as a given
 epsilon pays for, without any promise or with one private test for the target at the end, once private tests on rows held out
@@ -35,8 +35,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.mnist import DELTA, ROOT, ROWS, Run, least, order_of, reached
+from benchmarks import tables
+from benchmarks.mnist import DELTA, ROWS, Run, least, order_of, reached
 from expost import TargetNotMet
+from expost.experiments.experiment_data import data_folder
 from expost.models.descent.training_schedule import Phase, Poisson, Schedule
 from expost.torch import train
 
@@ -48,9 +50,7 @@ GREY, SPREAD = 0.13, 0.31  # of a pixel: constants that everyone knows
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--data", type=Path, default=Path(os.environ.get("EXPOST_DATA", ROOT.parent / "shared" / "data"))
-    )
+    parser.add_argument("--data", type=Path, help="folder with the files (default: EXPOST_DATA)")
     parser.add_argument("--fixed", type=float, nargs="*", default=[0.33, 0.36])
     parser.add_argument("--proven", type=float, nargs="*", default=[])
     parser.add_argument("--target", type=float, default=0.95)
@@ -234,10 +234,8 @@ def half_way(runs: list[Run], target: float) -> float:
 def main() -> None:
     options = parse()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
-    if not (options.data / "mnist.npz").exists():
-        print(f"Expected mnist.npz in {options.data}. Pass --data.")
-        return
-    digits, seeds = Digits(options.data / "mnist.npz", dealt=options.dealt), range(options.runs)
+    file = tables.needed_file(data_folder(options.data), "mnist.npz")
+    digits, seeds = Digits(file, dealt=options.dealt), range(options.runs)
     if options.tutorial:
         runs = [digits.usual(options.target, seed) for seed in seeds]
         print(f"to {options.target:g}, default settings: {sum(run.met for run in runs)} of {len(runs)} met,"

@@ -1,6 +1,6 @@
 """Newton steps against gradient steps at equal epsilon, by the number of steps: made-up tables of three families, and real ones.
 
-    python benchmarks/newton_steps.py [--rows 20000] [--columns 20] [--seeds 3] [--data ../shared/data] [--table Adult]
+    python benchmarks/newton_steps.py [--rows 20000] [--columns 20] [--seeds 3] [--data FOLDER] [--table Adult]
         [--json FILE]
 
 Each cell is the part of the way from the best constant guess (1) to the non-private model (0) that is left, on rows held
@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -27,10 +26,12 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import expost
 from benchmarks import tables
+from expost.experiments.experiment_data import data_folder
 
 RUNS = (("gradient", 100), ("newton", 10), ("newton", 20), ("newton", 40), ("newton", 100))
 EPSILONS = (0.1, 0.3, 1.0, 4.0)
 FAMILIES = ("lengths", "equal", "tangled")
+UNIT = {"feature_bound": 1.0}  # rows are scaled so that 97 % of them are that short
 
 
 @dataclass
@@ -79,19 +80,21 @@ def made_up(rows: int, columns: int, family: str) -> Iterator[Task]:
     if family == "lengths":
         lengths = np.geomspace(1.0, 0.1, columns)
         features, weights = features * lengths, weights / lengths
-    if family == "tangled":  # columns that hang together
+    if family == "tangled":  # correlated columns
         features = (features + 2 * rng.normal(size=(len(features), 1))) @ rng.normal(size=(columns, columns))
     features /= np.quantile(np.linalg.norm(features, axis=1), 0.97)
     scores = features @ weights
     scores *= 2.5 / scores.std()
     labels = (rng.random(len(scores)) < 1 / (1 + np.exp(-scores))).astype(int)
     numbers = np.clip(scores / 6 + 0.05 * rng.normal(size=len(scores)), -1, 1)
-    yield Task(f"made up, {family}, classes", features, labels)
-    yield Task(f"made up, {family}, numbers", features, numbers)
+    yield Task(f"made up, {family}, classes", features, labels, UNIT)
+    yield Task(f"made up, {family}, numbers", features, numbers, UNIT | {"target_bounds": 1.0})
 
 
-def real(folder: Path) -> Iterator[Task]:
+def real(folder: Path | None) -> Iterator[Task]:
     """The tables of the other benchmarks, as far as they are there."""
+    if folder is None:
+        return
     if (folder / "adult.parquet").exists():
         features, labels, _ = tables.adult(folder)
         yield Task("Adult", features[:, :-1], labels, {"feature_bound": 3.0})
@@ -122,7 +125,7 @@ def main() -> None:
     results: list[dict[str, Any]] = []
     print("| table | epsilon |", " | ".join(f"{solver}, {steps} steps" for solver, steps in RUNS), "|")
     tasks = [task for family in FAMILIES for task in made_up(given.rows, given.columns, family)]
-    folder = Path(given.data or os.environ.get("EXPOST_DATA") or tables.ROOT.parent / "shared" / "data")
+    folder = data_folder(given.data)
     for task in (task for task in (*tasks, *real(folder)) if given.table in task.name):
         for epsilon in EPSILONS:
             left = []

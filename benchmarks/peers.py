@@ -1,6 +1,6 @@
 """The same questions to each library at the same epsilon: how long an answer takes and how far off it is.
 
-    python benchmarks/peers.py [--data ../shared/data] [--rounds 15] [--python PEER=PATH ...] [--json FILE]
+    python benchmarks/peers.py [--data FOLDER] [--rounds 15] [--python PEER=PATH ...] [--json FILE]
 
 Counts, means, histograms and medians of arrival delays at epsilon 0.1, and a logistic regression of KDD Cup 99 (38 features,
 100,000 rows, penalty 0.005) at epsilon 0.1. Every library runs in a process of its own, one thread each, and answers in
@@ -30,7 +30,7 @@ import numpy as np
 
 from benchmarks import tables
 from benchmarks.peer_worker import PEERS
-from expost.experiments.experiment_data import ExperimentTable
+from expost.experiments.experiment_data import ExperimentTable, data_folder
 from expost.experiments.fitting_methods import LogisticRisk
 
 FACTS = {"epsilon": 0.1, "model_epsilon": 0.1, "penalty": 0.005, "low": -60.0, "high": 300.0, "late": 15.0}
@@ -148,11 +148,11 @@ def main() -> None:
     parser.add_argument("--python", action="append", default=[], metavar="PEER=PATH")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    folder = Path(options.data or os.environ.get("EXPOST_DATA") or tables.ROOT.parent / "shared" / "data")
+    folder = data_folder(options.data)
     others = pythons(options.python)
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "data.npz"
-        arrays, risk = write_data(folder if folder.is_dir() else None, path)
+        arrays, risk = write_data(folder, path)
         started = {peer: Worker(peer, others.get(peer, sys.executable), path) for peer in PEERS}
         workers = {peer: worker for peer, worker in started.items() if "missing" not in worker.hello}
         table = rows(measure(workers, options.rounds), risk)

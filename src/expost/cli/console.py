@@ -177,8 +177,23 @@ def _print_value(release: Release[Any]) -> None:
     elif release.interval is None:
         out.print(f"[bold]{escape(str(release.value))}[/bold]")
     else:
-        low, high = release.interval
-        out.print(f"[bold]{release.value}[/bold]  in  {low} .. {high}")
+        value, low, high = (escape(each) for each in round_to_interval(release.value, release.interval))
+        out.print(f"[bold]{value}[/bold]  in  {low} .. {high}")
+
+
+def round_to_interval(value: Any, interval: Sequence[Any]) -> list[str]:
+    """Return a value and its interval with the digits that the interval's width leaves meaningful.
+
+    >>> round_to_interval(7.807056329497257, (-60.00017166137695, 75.61428432037147))
+    ['7.8', '-60.0', '75.6']
+    >>> round_to_interval(1234, (1200, 1260))
+    ['1234', '1200', '1260']
+    """
+    numbers = (value, *interval)
+    ends = [each for each in interval if isinstance(each, float)]  # whole numbers and times keep all digits
+    width = ends[1] - ends[0] if len(ends) == 2 else 0.0
+    digits = max(3 - math.floor(math.log10(width)), 0) if 0 < width < math.inf else None
+    return [f"{each:.{digits}f}" if digits is not None and isinstance(each, float) else str(each) for each in numbers]
 
 
 def new_file(path: Path | None, *, kinds: tuple[str, ...] = (), begins: tuple[bytes, ...] = ()) -> None:

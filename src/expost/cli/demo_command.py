@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
+import sys
 import warnings
 from fractions import Fraction
 from pathlib import Path
@@ -44,6 +47,7 @@ def demo(
     from expost.session import Session
 
     new_folder(output)
+    output = _from_here(output)
     _forget(output)
     (output / "census.parquet").write_bytes(CENSUS_FILE.read_bytes())
     (output / "census.toml").write_text(census_description(), encoding="utf-8")
@@ -68,9 +72,24 @@ def demo(
         title=title,
     )
     out.print("\n[bold]Try next[/bold]\n")
-    out.print(f"  expost query {output}/census.toml mean hours_per_week --by sex --within 0.5")
-    out.print(f"  expost price {output}/census.toml count --within 1%")
-    out.print("  expost serve --demo")
+    program, description = _program(), shlex.quote(str(output / "census.toml"))
+    out.print(f"  {program} query {description} mean hours_per_week --by sex --within 0.5", markup=False)
+    out.print(f"  {program} price {description} count --within 1% --expect 50000", markup=False)
+    out.print(f"  {program} serve --demo", markup=False)
+
+
+def _program() -> str:
+    """Return how a shell starts this command line again: by its name if the name is found, else by its path."""
+    own, found = Path(sys.executable).with_name("expost"), shutil.which("expost")
+    if found is not None and Path(found).resolve() == own.resolve():
+        return "expost"
+    return shlex.quote(str(_from_here(own))) if own.exists() else f"{shlex.quote(sys.executable)} -m expost"
+
+
+def _from_here(path: Path) -> Path:
+    """Return a path as short as it can be written from the current folder."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def _forget(output: Path) -> None:

@@ -192,7 +192,7 @@ def check(
     if as_json:
         emit({"name": dataset.name, "unit": str(dataset.unit), "columns": dict(_columns(dataset))})
         return
-    print_table(f"{dataset.name}: {dataset.unit} is protected", ("column", "type"), _columns(dataset))
+    print_table(f"{dataset.name}: protects {dataset.unit}", ("column", "type"), _columns(dataset))
 
 
 def _columns(dataset: Dataset) -> list[tuple[str, str]]:

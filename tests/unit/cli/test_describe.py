@@ -34,7 +34,7 @@ def test_a_template_is_a_valid_description(source) -> None:
 
     result = run("describe", "check", str(source.with_suffix(".toml")))
 
-    assert "people: one row is protected" in result.output
+    assert "people: protects one row" in result.output
 
 
 def test_an_existing_description_is_not_overwritten(source) -> None:

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import expost
 from expost.cli import app
+from expost.cli.console import round_to_interval
 from expost.experiments.experiment_data import generated_flights
 
 
@@ -600,3 +601,17 @@ def test_limits_on_rows_per_group_are_options_and_facts_of_a_description(tmp_pat
         result = CliRunner().invoke(app, [*words, *option, *ledger, "--json"], catch_exceptions=False)
         shown = json.loads(result.output[result.output.index("{") :])["value"]
         assert [each["value"] for each in shown] == expected
+
+
+def test_a_number_is_printed_with_the_digits_that_its_interval_leaves():
+    assert round_to_interval(7.807056329, (-60.00017166, 75.61428432)) == ["7.8", "-60.0", "75.6"]
+    assert round_to_interval(123456789.123, (123456780.5, 123456799.5)) == [
+        "123456789.12",
+        "123456780.50",
+        "123456799.50",
+    ]
+    assert round_to_interval(41, (38, 44)) == ["41", "38", "44"]
+    assert round_to_interval(0.5, (0.5, 0.5)) == ["0.5", "0.5", "0.5"]
+    assert round_to_interval(1.5, (float("-inf"), 2.5)) == ["1.5", "-inf", "2.5"]
+    days = (datetime.date(2024, 1, 1), datetime.date(2024, 2, 1))
+    assert round_to_interval(days[0], days) == ["2024-01-01", "2024-01-01", "2024-02-01"]
