@@ -132,7 +132,7 @@ def check_margin(plan: Any) -> None:
         raise InvalidRequest(
             f"Expected a target that a test can show: {_name_score(target)} {_OUT_OF_REACH}",
             got=f"{rows} rows, max_epsilon {float(training.most_epsilon):.4g}",
-            do="Raise max_epsilon, lower the target, allow a larger failure_probability, or correct rows",
+            do="Raise max_epsilon, ask for less, allow a larger failure_probability, or correct rows",
         )
 
 
