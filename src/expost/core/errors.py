@@ -208,7 +208,8 @@ class TargetNotMet(ExpostError):
             reason = f"{receipt.terms['not reserved']}. {paid}. Wait for the others, or ask for less accuracy"
         if "ended" in receipt.terms:
             ended = str(receipt.terms["ended"])
-            reached = "" if receipt.achieved is None else f"; the model reaches {receipt.achieved:.3g}"
+            name = receipt.achieved_label.partition(",")[0]
+            reached = "" if receipt.achieved is None else f"; the model reaches {name} {receipt.achieved:.3g}"
             # More budget does not help where the score has stopped rising.
             do = (
                 "Ask for less, or declare more columns"

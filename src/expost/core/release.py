@@ -21,13 +21,15 @@ from expost.core.meaning import explain_loss
 from expost.core.rational import decimal_text
 from expost.core.release_report import report_release
 from expost.core.table_text import html_table
-from expost.core.target import Target
+from expost.core.target import Measure, Target
 
 __all__ = ["Outcome", "Receipt", "Release", "Step", "add_losses", "draw_picture"]
 
 T = TypeVar("T")
 
 _FORMAT = 1
+_LONGEST = 500  # letters of a term that is not a text
+_ERRORS = (Measure.ABSOLUTE_ERROR, Measure.RELATIVE_ERROR, Measure.RANK_ERROR, Measure.POWER)
 _ROWS_SHOWN = 20  # rows of a table that a notebook shows
 _PICTURES = "expost.pictures"  # the group of entry points that draw core values, so that core need not import plots
 
@@ -95,6 +97,8 @@ class Receipt:
         reveals what all of them reveal, so ``in_all`` is what it means for a person.
     account_note : str, optional
         What the account did with the bill, if it counts another adjacency than the run.
+    achieved_measure : Measure, optional
+        What ``achieved`` measures, where no target states it.
 
     Examples
     --------
@@ -122,6 +126,7 @@ class Receipt:
     ledger_entry: str | None = None
     paid_before: Loss | None = None
     account_note: str | None = None
+    achieved_measure: Measure | None = None
 
     def __post_init__(self) -> None:
         # A bill above its promise is a bug of the mechanism; it must not leave as if it were a fact.
@@ -148,6 +153,14 @@ class Receipt:
         """The epsilon paid, where the bill has one; NaN where it has none (zCDP, GDP, Renyi)."""
         return float(self.bill.amounts().get("epsilon", "nan"))
 
+    @property
+    def achieved_label(self) -> str:
+        """What ``achieved`` is, in the measure that was asked for; "accuracy" for errors of statistics."""
+        measure = self.achieved_measure if self.target is None else self.target.measure
+        if measure is None or measure in _ERRORS:
+            return "accuracy"
+        return f"{measure.value}, {'at most' if measure.is_loss else 'at least'}"
+
     def entered(self, ledger_entry: str) -> Receipt:
         """Return this receipt with the id under which a ledger keeps it.
 
@@ -163,21 +176,27 @@ class Receipt:
         plain = {"format": _FORMAT} | {each.name: getattr(self, each.name) for each in fields(self)}
         if self.account_note is None:
             del plain["account_note"]  # as in receipts of earlier versions
-        return plain | {
-            "promise": self.promise.to_json(),
-            "bill": self.bill.to_json(),
-            "adjacency": self.adjacency.value,
-            "unit": {
-                "column": self.unit.column,
-                "time_column": self.unit.time_column,
-                "window": None if self.unit.window is None else self.unit.window.value,
-            },
-            "outcome": self.outcome.value,
-            "target": None if self.target is None else self.target.to_json(),
-            "breakdown": {name: str(amount) for name, amount in self.breakdown.items()},
-            "citations": list(self.citations),
-            "paid_before": None if self.paid_before is None else self.paid_before.to_json(),
-        }
+        measure = plain.pop("achieved_measure")
+        named = {} if measure is None else {"achieved_measure": measure.value}
+        return (
+            plain
+            | named
+            | {
+                "promise": self.promise.to_json(),
+                "bill": self.bill.to_json(),
+                "adjacency": self.adjacency.value,
+                "unit": {
+                    "column": self.unit.column,
+                    "time_column": self.unit.time_column,
+                    "window": None if self.unit.window is None else self.unit.window.value,
+                },
+                "outcome": self.outcome.value,
+                "target": None if self.target is None else self.target.to_json(),
+                "breakdown": {name: str(amount) for name, amount in self.breakdown.items()},
+                "citations": list(self.citations),
+                "paid_before": None if self.paid_before is None else self.paid_before.to_json(),
+            }
+        )
 
     def to_json(self) -> str:
         """Return the dictionary as canonical JSON text."""
@@ -196,8 +215,8 @@ class Receipt:
         # An unknown format may give a familiar key another meaning.
         if data.get("format") != _FORMAT:
             raise InvalidRequest(f"Expected a receipt of format {_FORMAT}", do="Read it with the version that wrote it")
-        unit, before = data["unit"], data.get("paid_before")
-        later = ("paid_before", "account_note")  # not in receipts of earlier versions
+        unit, before, measure = data["unit"], data.get("paid_before"), data.get("achieved_measure")
+        later = ("paid_before", "account_note", "achieved_measure")  # not in receipts of earlier versions
         plain = {each.name: data[each.name] for each in fields(cls) if each.name not in later}
         read = {
             "promise": Guarantee.from_json(data["promise"]),
@@ -213,6 +232,7 @@ class Receipt:
             "citations": tuple(data["citations"]),
             "paid_before": None if before is None else Loss.from_json(before),
             "account_note": data.get("account_note"),
+            "achieved_measure": None if measure is None else Measure(measure),
         }
         return cls(**(plain | read))
 
@@ -233,7 +253,7 @@ class Receipt:
         lines.append(("target", "none: epsilon was given" if self.target is None else str(self.target)))
         lines.append(("outcome", self.outcome.value))
         if self.achieved is not None:
-            lines.append(("accuracy", f"{self.achieved:.6g}"))
+            lines.append((self.achieved_label, f"{self.achieved:.6g}"))
         if self.paid_before is None:
             lines += [("paid", str(self.bill)), ("at most", str(self.promise))]
         else:
@@ -255,7 +275,10 @@ class Receipt:
         if self.account_note is not None:
             lines.append(("account", self.account_note))
         for name, value in self.terms.items():
-            lines.append((name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)))
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            if not isinstance(value, str) and len(text) > _LONGEST:
+                text = f"{text[:_LONGEST]} ... (all of it in .terms)"  # lists for programs, such as all planned events
+            lines.append((name, text))
         if self.citations:
             lines.append(("theorems", "; ".join(self.citations)))
         lines.append(("ledger", self.ledger_entry or "none: this answer is recorded nowhere"))

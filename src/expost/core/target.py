@@ -26,14 +26,18 @@ class Measure(enum.Enum):
     ABSOLUTE_ERROR = "absolute error"
     RELATIVE_ERROR = "relative error"
     EXCESS_RISK = "excess risk"
-    MEAN_LOSS = "mean loss"
     LOG_LOSS = "log loss"
     RMSE = "rmse"
+    MAE = "mae"
     R2 = "r2"
     ACCURACY = "accuracy"
     AUC = "auc"
     POWER = "power"
     RANK_ERROR = "rank error"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Measure | None:
+        return cls.MAE if value == "mean loss" else None  # in receipts of earlier versions
 
     @property
     def is_loss(self) -> bool:

@@ -427,10 +427,10 @@ def check_columns(model: Any, names: Sequence[str] | None, width: int) -> None:
 
 
 def read_column_bounds(bounds: Any, width: int, names: tuple[str, ...] | None) -> tuple[Ends, Ends] | tuple[None, None]:
-    """Return lower and upper ends per column, of bounds given in order or by name; None if none were given.
+    """Return lower and upper ends per column, of one pair for all or bounds in order or by name; None if none were given.
 
-    >>> read_column_bounds({"b": (0, 1), "a": (2, 3)}, 2, ("a", "b"))
-    ((2.0, 0.0), (3.0, 1.0))
+    >>> read_column_bounds({"b": (0, 1), "a": (2, 3)}, 2, ("a", "b")), read_column_bounds((0, 1), 2, None)
+    (((2.0, 0.0), (3.0, 1.0)), ((0.0, 0.0), (1.0, 1.0)))
     """
     if bounds is None:
         return None, None
@@ -439,7 +439,7 @@ def read_column_bounds(bounds: Any, width: int, names: tuple[str, ...] | None) -
             raise InvalidRequest("Expected bounds for every column by name", do="Pass a table with column names")
         pairs = [bounds[name] for name in names]
     else:
-        pairs = list(bounds) if isinstance(bounds, Iterable) else []
+        pairs = [bounds] * width if is_interval(bounds) else list(bounds) if isinstance(bounds, Iterable) else []
     if len(pairs) != width or not all(is_interval(pair) for pair in pairs):
         raise InvalidRequest("Expected one (low, high) for each column, low below high", do="Pass public bounds")
     return tuple(float(low) for low, _ in pairs), tuple(float(high) for _, high in pairs)

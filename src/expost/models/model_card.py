@@ -28,7 +28,7 @@ _NOT_FOR = (
     "Groups that are rare in the rows: the noise hides them, and the accuracy above is that of all rows together.",
 )
 _BILL_FIELDS = (
-    *("question", "method", "target", "outcome", "accuracy", "paid", "at most", "paid before", "in all", "of which"),
+    *("question", "method", "target", "outcome", "paid", "at most", "paid before", "in all", "of which"),
     *("account",),
 )
 _ROW_TERMS = (
@@ -249,7 +249,7 @@ def _fit_lines(receipt: Receipt) -> Iterable[tuple[str, str]]:
 def _bill_lines(receipt: Receipt) -> Iterable[tuple[str, str]]:
     """Yield the lines of the receipt about accuracy and price."""
     fields = replace(receipt, terms={}).rows()  # a term may have the label of a field
-    return ((label, text) for label, text in fields if label in _BILL_FIELDS)
+    return ((label, text) for label, text in fields if label in (*_BILL_FIELDS, receipt.achieved_label))
 
 
 def _baseline(model: Any, receipt: Receipt) -> str:

@@ -39,9 +39,16 @@ class MappedGradients(ClippedRows):
     def _row_parts(self, inputs: ModelInputs, targets: Tensor, counted: slice) -> Sequence[GradientPart]:
         trained = {name: part.detach() for name, part in self._model.named_parameters() if part.requires_grad}
 
+        places = _parameter_places(self._model)
+
         def row_loss(weights: dict[str, Tensor], row: tuple[Tensor, ...], target: Tensor) -> Any:
             alone = pack_inputs([part[None] for part in row], inputs)
-            outputs = call_model(lambda *given, **named: functional_call(self._model, weights, given, named), alone)
+            placed = {place: weights[name] for place, name in places.items() if name in weights}
+
+            def call(*given: Any, **named: Any) -> Any:
+                return functional_call(self._model, placed, given, named, tie_weights=False)
+
+            outputs = call_model(call, alone)
             losses = self._loss.row_losses(outputs, target[None])
             # An observer needs the outputs of classifiers, which are tensors.
             return losses.sum(), ((outputs if isinstance(outputs, Tensor) else losses)[0], losses[0])
@@ -58,6 +65,23 @@ class MappedGradients(ClippedRows):
             RowsPart(place, found[name].detach().reshape(len(targets), -1)[counted])
             for name, place in zip(trained, self._places.values(), strict=True)
         ]
+
+
+def _parameter_places(model: nn.Module) -> dict[str, str]:
+    """Return the name of the parameter at each place of a model, where a layer that is used under two names counts once.
+
+    ``functional_call`` ties such a layer to itself and does not put its weights back.
+
+    >>> layer = nn.Linear(2, 2)
+    >>> _parameter_places(nn.Sequential(layer, nn.ReLU(), layer))
+    {'0.weight': '0.weight', '0.bias': '0.bias'}
+    """
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    return {
+        f"{path}.{own}" if path else own: names[parameter]
+        for path, module in model.named_modules()
+        for own, parameter in module.named_parameters(recurse=False, remove_duplicate=False)
+    }
 
 
 @contextmanager

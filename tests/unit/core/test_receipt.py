@@ -11,6 +11,7 @@ from expost.core import (
     GaussianGuarantee,
     GaussianLoss,
     InvalidRequest,
+    Measure,
     Outcome,
     PureGuarantee,
     PureLoss,
@@ -123,3 +124,32 @@ def test_a_receipt_written_before_there_was_a_word_for_it_reads_back() -> None:
     del old["paid_before"]
 
     assert Receipt.from_dict(old) == receipt()
+
+
+@pytest.mark.parametrize(
+    ("measure", "label"),
+    [
+        (Measure.RMSE, "rmse, at most"),
+        (Measure.MAE, "mae, at most"),
+        (Measure.LOG_LOSS, "log loss, at most"),
+        (Measure.R2, "r2, at least"),
+        (Measure.ACCURACY, "accuracy, at least"),
+        (Measure.EXCESS_RISK, "excess risk, at most"),
+        (Measure.ABSOLUTE_ERROR, "accuracy"),
+    ],
+)
+def test_what_was_reached_is_named_by_its_measure(measure: Measure, label: str) -> None:
+    asked = receipt(achieved=0.5, target=Target(measure, Fraction(1, 2), Fraction(1, 10)))
+    given = receipt(achieved=0.5, achieved_measure=measure)
+    for each in (asked, given):
+        assert dict(each.rows())[label] == "0.5" and Receipt.from_json(each.to_json()) == each
+    assert "achieved_measure" not in asked.to_dict()  # earlier versions wrote none
+
+
+def test_a_mean_absolute_error_had_another_name() -> None:
+    assert Measure("mean loss") is Measure.MAE
+
+
+def test_long_lists_for_programs_are_cut_where_receipts_are_shown() -> None:
+    long = receipt(terms={"events": list(range(1000))})
+    assert len(dict(long.rows())["events"]) < 600 and long.terms["events"][-1] == 999

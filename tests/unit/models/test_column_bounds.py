@@ -12,6 +12,7 @@ from expost.models.estimator import is_interval, read_column_bounds
 def test_bounds_are_taken_in_order_or_by_name() -> None:
     assert read_column_bounds([(0, 1), (2, np.float32(3))], 2, None) == ((0.0, 2.0), (1.0, 3.0))
     assert read_column_bounds({"b": (2, 3), "a": (0, 1)}, 2, ("a", "b")) == ((0.0, 2.0), (1.0, 3.0))
+    assert read_column_bounds((0, 1), 3, None) == read_column_bounds([(0, 1)] * 3, 3, None)  # one pair for all
     assert read_column_bounds(None, 2, None) == (None, None)
 
 

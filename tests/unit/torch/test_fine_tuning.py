@@ -104,6 +104,11 @@ def tied_language_model() -> nn.Module:
     return model
 
 
+def layer_under_two_names() -> nn.Module:
+    shared = nn.Linear(8, 8)
+    return nn.Sequential(shared, nn.Tanh(), nn.Sequential(shared, nn.ReLU(), shared), nn.Linear(8, 7))
+
+
 def by_token(outputs: Any, targets: Any) -> Any:
     return functional.cross_entropy(outputs.transpose(1, 2), targets, reduction="none", ignore_index=0)
 
@@ -208,6 +213,7 @@ CASES: dict[str, Case] = {
         CLASSES,
         None,
     ),
+    "a layer under two names": (layer_under_two_names, numbers(8), CLASSES, None),
     "tied language model, a loss per token": (tied_language_model, words(9, 4), words(9, 4), by_token),
     "a class per pixel": (lambda: nn.Conv2d(1, 7, 3, padding=1), numbers(1, 6, 6), words(7, 6, 6), None),
     "one number": (lambda: nn.Linear(8, 1), numbers(8), numbers(1), nn.MSELoss(reduction="none")),

@@ -111,8 +111,8 @@ class PrivateGradientModel(PrivateEstimator):
     feature_bound : float, optional
         Rows are shortened to this Euclidean length. Default: the root of the number of columns with ``bounds``. Without
         bounds it must be given, such as 1.0 for rows that are scaled already.
-    bounds : sequence of (low, high) or dict, optional
-        Public bounds of the columns, by position or by name. Columns are clipped to them and scaled to [-1, 1].
+    bounds : (low, high), sequence of pairs or mapping of str to pair, optional
+        Public bounds of the columns: one pair for all of them, one per column, or by name. Columns are clipped to them and scaled to [-1, 1].
         Default: those of the ``Dataset``, unless ``feature_bound`` is given.
     fit_intercept : bool, default True
         Whether to fit an intercept.

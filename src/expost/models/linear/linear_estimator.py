@@ -73,8 +73,8 @@ class PrivateLinearModel(PrivateEstimator):
         given, such as 1.0 for rows that are scaled already.
     feature_norm : {"l1", "l2"}, default "l1"
         The norm in which rows are clipped.
-    bounds : sequence of pairs or mapping of str to pair, optional
-        Public (low, high) per column, in order or by name. Default: those of the ``Dataset``. Columns are then scaled to [0, 1], and penalty and risk are
+    bounds : (low, high), sequence of pairs or mapping of str to pair, optional
+        Public bounds of the columns: one pair for all of them, one per column, or by name. Default: those of the ``Dataset``. Columns are then scaled to [0, 1], and penalty and risk are
         those of the scaled problem.
     fit_intercept : bool, default False
         Fit a constant term, penalized like the coefficients.

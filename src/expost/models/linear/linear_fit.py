@@ -364,6 +364,7 @@ class FitPlan:
             outcome=outcome,
             target=target,
             achieved=achieved if achieved is not None and math.isfinite(achieved) else None,
+            achieved_measure=Measure.EXCESS_RISK if target is None else None,
             **(usual | facts),
         )
         return Release(value, receipt)

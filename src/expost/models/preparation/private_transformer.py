@@ -20,7 +20,6 @@ from expost.models.estimator import (
     FITTED_ROWS,
     PREDICTED_ROWS,
     PrivateEstimator,
-    is_interval,
     limit_threads,
     pay_for_query,
     read_column_bounds,
@@ -222,8 +221,6 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):  # type: ignore[mi
                 "Expected public bounds for every column: they cannot be read off private rows",
                 do=f"Pass bounds={template}, or one (low, high) for all columns",
             )
-        if is_interval(bounds):
-            bounds = [tuple(bounds)] * source.width
         lows, highs = read_column_bounds(bounds, source.width, names)
         assert lows is not None and highs is not None
         return BoundedColumns(lows, highs)

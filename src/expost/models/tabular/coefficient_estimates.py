@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from expost.models.descent.clipped_gradient import CurvedGradient, SumGradients
 from expost.models.descent.feature_grid import FeatureGrid
 from expost.models.descent.score_head import CurvedHead, Squared
 from expost.models.tabular.column_encoding import CategoryColumn, FlagColumn, NumberColumn
+from expost.models.tabular.date_column import DateColumn
 from expost.models.tabular.rung_schedule import split_noise
 from expost.models.tabular.table_encoder import TableEncoder
 from expost.models.tabular.table_model import CoefficientEstimates, TableModel
@@ -33,6 +35,7 @@ _SEEN = 4.0  # deviations, per root of the columns, that an eigenvalue of the cu
 _HIDDEN_PART = 0.01  # of a combination's squared length, along directions that the noise hides
 _SPARE_BITS = 8
 _EDGE = 2.0  # deviations, per root of the columns, at which the spectrum of the noise ends
+_YEAR = datetime.timedelta(days=365.25)
 _STEPS = (0.06, 0.06, 0.06, 0.06, 0.06, 0.7)  # shares of the release
 
 
@@ -48,18 +51,18 @@ class ReportedCoefficient:
 def list_contrasts(encoder: TableEncoder) -> tuple[tuple[ReportedCoefficient, ...], Contrasts]:
     """Return what is reported of each column, and the combinations of features that it is.
 
-    A number has a slope per unit of the column, a boolean the difference between true and false. A level is compared with
-    the mean of its column's levels, weighted by their released shares: adding the same number to all levels changes
-    nothing, so only differences have a value.
+    A number has a slope per unit of the column, a boolean the difference between true and false. A level or a weekday is
+    compared with the mean of its column's, weighted by their released shares: adding the same number to all of them
+    changes nothing, so only differences have a value.
     """
     reported: list[ReportedCoefficient] = []
     scales: list[float] = []
-    groups: list[tuple[int, int]] = []
+    groups: list[NDArray[np.intp]] = []
     place = 0
     for column in encoder.columns:
         names = column.names_out
         if isinstance(column, CategoryColumn):
-            groups.append((place, place + column.width))
+            groups.append(np.arange(place, place + column.width))
             levels = [*map(str, column.levels), "other"]
             reported += [ReportedCoefficient(column.name, level, "compared with the mean level") for level in levels]
             scales += [1.0] * column.width
@@ -72,6 +75,15 @@ def list_contrasts(encoder: TableEncoder) -> tuple[tuple[ReportedCoefficient, ..
         elif isinstance(column, FlagColumn):
             reported.append(ReportedCoefficient(column.name, "", "true compared with false"))
             scales.append(2.0)
+        elif isinstance(column, DateColumn):
+            days = column.weekdays
+            groups.append(place + np.array([*days, column.width - 1]))  # a missing date has no weekday
+            reported.append(ReportedCoefficient(column.name, "", "per 365.25 days"))
+            for number, name in enumerate(names[1:], 1):
+                compared = number in days or number == column.width - 1
+                meaning = "compared with the mean weekday" if compared else "per unit of the feature"
+                reported.append(ReportedCoefficient(column.name, name.partition("=")[2], meaning))
+            scales += [2 * _YEAR / (column.end - column.start), *[1.0] * (column.width - 1)]
         else:
             reported += [ReportedCoefficient(column.name, name, "per unit of the feature") for name in names]
             scales += [1.0] * column.width
@@ -79,9 +91,9 @@ def list_contrasts(encoder: TableEncoder) -> tuple[tuple[ReportedCoefficient, ..
 
     def combine(profile: TableProfile) -> Floats:
         matrix = np.diag(scales)
-        for start, stop in groups:
-            shares = np.maximum(profile.middles[start:stop], 0.0) + 1e-12
-            matrix[start:stop, start:stop] -= shares / shares.sum()
+        for group in groups:
+            shares = np.maximum(profile.middles[group], 0.0) + 1e-12
+            matrix[np.ix_(group, group)] -= shares / shares.sum()
         return matrix
 
     return tuple(reported), combine

@@ -79,6 +79,11 @@ class DateColumn(ColumnEncoding, kind="date"):
         return (self.name, *(f"{self.name}={part}" for part in parts))
 
     @property
+    def weekdays(self) -> range:
+        """Return the places of the features of weekdays."""
+        return range(3, 3 + _DAYS)
+
+    @property
     def squared_length(self) -> float:
         return 4.0 if self.hours else 3.0  # position, month, weekday and hour have length 1 each; missing has 1 in all
 
@@ -111,7 +116,7 @@ class DateColumn(ColumnEncoding, kind="date"):
         hours = moments // _MICROSECONDS_PER_HOUR
         days = hours // _HOURS
         out[:, 1:3] = _circle(_MONTHS)[_months_of_days()[days % _DAYS_PER_CYCLE]] * known[:, None]
-        out[np.arange(len(cells)), 3 + (days + 3) % _DAYS] = known  # 1970 began on a Thursday
+        out[np.arange(len(cells)), self.weekdays.start + (days + 3) % _DAYS] = known  # 1970 began on a Thursday
         if self.hours:
             out[:, 10:12] = _circle(_HOURS)[hours % _HOURS] * known[:, None]
         out[:, -1] = missing

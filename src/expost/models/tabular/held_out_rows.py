@@ -19,12 +19,22 @@ from expost.models.tabular.table_profile import RowBlocks, TableProfile
 from expost.models.tabular.tabular_rows import RowChunk
 from expost.noise import BitSource
 
-__all__ = ["HELD_OUT", "SAMPLED", "DealtRows", "HeldOutConfirmation", "find_sampling_margin"]
+__all__ = [
+    "HELD_OUT",
+    "SAMPLED",
+    "SURE",
+    "DealtRows",
+    "HeldOutConfirmation",
+    "find_sampling_deviation",
+    "find_sampling_margin",
+]
 
 HELD_OUT = 0.3
 """The probability with which a row is held out for the test."""
 SAMPLED = 0.5
 """Share of the failure probability for sampling; the rest is for noise."""
+SURE = 1.3
+"""Deviations below what the training suggests, at which the one test must still pass to be worth making."""
 _ODDS = HELD_OUT / (1 - HELD_OUT)
 _WORDS, _SIDE_BITS = 4, 32
 _COUNTED = 0.1  # of that, for each of the three counts that bound the number of rows held out
@@ -95,6 +105,17 @@ def find_sampling_margin(sums: ScoreSum, profile: TableProfile, failure: float) 
     return tested * (float(brentq(find_excess, level, 1.0)) - level) * (1 + 1e-9)
 
 
+def find_sampling_deviation(sums: ScoreSum, tested: TableProfile) -> float:
+    """Return about how far the deciding sum over the rows held out is from what the training suggests, by chance.
+
+    Zero for other scores than the accuracy: their margins are worst cases, many times that wide.
+    """
+    if sums.target is None or sums.target.measure is not Measure.ACCURACY:
+        return 0.0
+    level = float(sums.target.tolerance)
+    return math.sqrt(tested.rows * level * (1 - level))
+
+
 class HeldOutConfirmation(Confirmation):
     """Tests one model on rows that it has not seen, so that the promise is about the population that rows are drawn from.
 
@@ -126,13 +147,16 @@ class HeldOutConfirmation(Confirmation):
         if profile is not self._whole:
             self._whole, self._part = profile, self.find_tested(profile)
         self._hidden = find_sampling_margin(sums, profile, self._sampled)
-        scaled = replace(
-            score,
-            surplus=score.surplus * _ODDS,
-            deviation=score.deviation * _ODDS,
-            guide=None if score.guide is None else (score.guide[0] * _ODDS, score.guide[1] * _ODDS),
-            predictions=None,
-        )
+        sampling = find_sampling_deviation(sums, self._part)
+
+        def lower(surplus: float, deviation: float) -> tuple[float, float]:
+            """Return a sum over the rows held out that is likely to be exceeded, since they test one model only."""
+            found = math.hypot(deviation * _ODDS, sampling)
+            return surplus * _ODDS - SURE * found, found
+
+        surplus, deviation = lower(score.surplus, score.deviation)
+        guide = None if score.guide is None else lower(*score.guide)
+        scaled = replace(score, surplus=surplus, deviation=deviation, guide=guide, predictions=None)
         reason = super().confirm(scaled, sums, self._part, source, trained, following=following)
         return reason if reason or not self.looks else _TESTED_ONCE
 

@@ -61,6 +61,8 @@ def note_scores(values: Mapping[str, tuple[float, float]]) -> dict[str, str]:
 
     >>> note_scores({"r2": (1.25, 0.2), "rmse": (3.0, 0.1), "mae": (0.1, 0.1)})
     {'measured r2': '1 ± 0.4 (noise carried it beyond)', 'measured rmse': '3 ± 0.2'}
+    >>> note_scores({"accuracy": (0.3, 4.0)})
+    {'measured accuracy': 'hidden by the noise'}
     """
     lines = dict[str, str]()
     for number, (name, (value, deviation)) in enumerate(values.items()):
@@ -68,7 +70,8 @@ def note_scores(values: Mapping[str, tuple[float, float]]) -> dict[str, str]:
         inside = min(max(value, low), high)
         if number == 0 or 2 * deviation < _TELLING * abs(value):  # a side measure that is all noise says nothing
             note = "" if inside == value else " (noise carried it beyond)"
-            lines[f"measured {name}"] = f"{inside:.4g} ± {2 * deviation:.2g}{note}"
+            shown = f"{inside:.4g} ± {2 * deviation:.2g}{note}"
+            lines[f"measured {name}"] = "hidden by the noise" if 2 * deviation >= high - low else shown
     return lines
 
 

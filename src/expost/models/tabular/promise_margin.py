@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from expost.core import InvalidRequest, Measure, Target
-from expost.models.tabular.held_out_rows import HELD_OUT, SAMPLED, find_sampling_margin
+from expost.models.tabular.held_out_rows import HELD_OUT, SAMPLED, SURE, find_sampling_deviation, find_sampling_margin
 from expost.models.tabular.score_sum import ScoreSum
 from expost.models.tabular.table_profile import TableProfile
 
@@ -132,7 +132,7 @@ def check_margin(plan: Any) -> None:
         raise InvalidRequest(
             f"Expected a target that a test can show: {_name_score(target)} {_OUT_OF_REACH}",
             got=f"{rows} rows, max_epsilon {float(training.most_epsilon):.4g}",
-            do="Raise max_epsilon, lower the target, allow a larger failure_probability, or correct rows",
+            do="Raise max_epsilon, ask for less, allow a larger failure_probability, or correct rows",
         )
 
 
@@ -149,10 +149,11 @@ def _name_score(target: Target) -> str:
 
 
 def _find_accepted(plan: _TestedPlan, epsilon: Fraction, profile: TableProfile) -> float | None:
-    """Return the score of a model whose exact sum equals what its test needs."""
+    """Return the score of a model whose exact sum equals what its test needs, on rows held out with a likely one."""
     sums = plan.score_sum(profile)
     profile, hidden = _find_tested(plan, sums, profile)
-    needed = plan.find_needed_sum(epsilon, sums) + hidden
+    likely = SURE * find_sampling_deviation(sums, profile) if hidden else 0.0
+    needed = plan.find_needed_sum(epsilon, sums) + hidden + likely
     if needed >= sums.best_surplus(profile):
         return None
     [(score, _)] = sums.read_look((needed, 0.0), profile).values()

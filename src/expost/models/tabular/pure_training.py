@@ -16,6 +16,7 @@ from expost.core import (
     Adjacency,
     InvalidRequest,
     Loss,
+    Measure,
     Outcome,
     PlanContext,
     PureLoss,
@@ -207,7 +208,7 @@ class PureTraining:
             **self.terms,
             "rows, about": round(profile.rows),
             **note_scores(score.values),
-            **describe_baseline(self.classes, self.target_bounds, profile),
+            **describe_baseline(score, profile, self.target_bounds),
             "measured on": "the rows of the table" if self.unit.is_row else "the rows kept, each unit with weight 1",
         }
         if self.target is not None:
@@ -226,6 +227,7 @@ class PureTraining:
             outcome=outcome,
             target=self.target,
             achieved=achieved,
+            achieved_measure=Measure.ACCURACY if self.target is None and self.classes is not None else None,
             rung=run.number if several else None,
             rungs=len(self.schedule.rungs) if several else None,
             breakdown=run.breakdown,

@@ -274,11 +274,11 @@ class Confirmation:
 
 _NO_MODEL = (
     "out of reach: with this cap and so many rows the margin of the test is larger than all errors that the target allows; "
-    "raise max_epsilon, lower the target, or narrow target_bounds if there are any"
+    "raise max_epsilon, or narrow target_bounds if there are any"
 )
 _OUT_OF_REACH = (
-    "out of reach: the score stays below the target plus the margin of its test at the cap; lower the target, raise "
-    "max_epsilon, or narrow target_bounds if there are any"
+    "out of reach: no model was better than the target by the margin of its test at the cap; raise max_epsilon, or narrow "
+    "target_bounds if there are any"
 )
 _SPENT = "the cap is spent"
 

@@ -47,11 +47,12 @@ _NEAR_REACH = (
 )
 _CUT = 6.0  # variances, or squared errors allowed, at which a row's term is cut off for the guide
 _CLEAR = 0.1  # relative deviation up to which a measured variance is used
+_SHOWN = 0.5  # relative deviation up to which it is shown
 _FINEST = 10**6
 _CLASSIFIER = {"accuracy": Measure.ACCURACY, "log_loss": Measure.LOG_LOSS, "auc": Measure.AUC}
-NUMERIC_MEASURES = (Measure.R2, Measure.RMSE, Measure.MEAN_LOSS)
+NUMERIC_MEASURES = (Measure.R2, Measure.RMSE, Measure.MAE)
 """The measures of a regression."""
-_REGRESSOR = {"r2": Measure.R2, "rmse": Measure.RMSE, "mae": Measure.MEAN_LOSS}
+_REGRESSOR = {"r2": Measure.R2, "rmse": Measure.RMSE, "mae": Measure.MAE}
 
 
 def read_score(score: Any, failure_probability: Any, *, classifier: bool) -> Target | None:
@@ -175,6 +176,8 @@ class MeasuredScore:
     guide: tuple[float, float] | None = None
     predictions: tuple[Floats, float] | None = None
     """Noisy numbers of predictions by their distance from the middle, with their deviation, if there is a guide."""
+    baseline: tuple[float, float] | None = None
+    """Root of the mean squared distance of a numeric target from its mean, if the noise does not hide it."""
 
     def passes(self, failure_probability: float, margin: float = 0.0) -> bool:
         """Return whether the target is met, wrongly with this probability at most."""
@@ -194,7 +197,7 @@ def combine_scores(first: MeasuredScore, second: MeasuredScore) -> MeasuredScore
     deviation = math.hypot(first.deviation * weights[0], second.deviation * weights[1]) / whole
     values = {name: _combine(first.values[name], second.values[name]) for name in first.values if name in second.values}
     precision = None if first.precision is None else whole
-    return MeasuredScore(surplus, deviation, values, precision, second.certified)
+    return MeasuredScore(surplus, deviation, values, precision, second.certified, baseline=second.baseline)
 
 
 def _combine(first: tuple[float, float], second: tuple[float, float]) -> tuple[float, float]:
@@ -247,7 +250,7 @@ class ScoreSum:
         if self.target is None:
             return self.center
         level = float(self.target.tolerance)
-        return level / self.scale if self.target.measure in (Measure.RMSE, Measure.MEAN_LOSS) else level
+        return level / self.scale if self.target.measure in (Measure.RMSE, Measure.MAE) else level
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -265,7 +268,7 @@ class ScoreSum:
         # With a = target - middle and h = prediction - middle, the error is a - h; both ends of a and h are public or released.
         ends = (-1 - self.middle - self.shift, 1 - self.middle - self.shift)
         steps = tuple(end - self.shift for end in self.ends)
-        if measure is Measure.MEAN_LOSS:
+        if measure is Measure.MAE:
             return max(self._level, max(abs(a - h) for a in ends for h in steps) - self._level)
         largest = max((a - h) ** 2 for a in ends for h in steps)
         if measure is not Measure.R2:
@@ -283,7 +286,7 @@ class ScoreSum:
         if self.classes is not None:
             return LARGEST_LOSS if measure is Measure.LOG_LOSS else 1.0
         error = max(abs(end - step) for end in (-1 - self.middle, 1 - self.middle) for step in self.ends)
-        return error if measure is Measure.MEAN_LOSS else error**2
+        return error if measure is Measure.MAE else error**2
 
     @property
     def errors_allowed(self) -> float:
@@ -299,7 +302,7 @@ class ScoreSum:
             return profile.target_spread**2
         if measure is Measure.RMSE:  # r^2 - error^2 is about 2 r (r - error)
             return 2 * self._level / self.scale
-        return 1 / self.scale if measure is Measure.MEAN_LOSS else 1.0
+        return 1 / self.scale if measure is Measure.MAE else 1.0
 
     @cached_property
     def lattice(self) -> LatticeSum:
@@ -336,7 +339,7 @@ class ScoreSum:
         """
         if score.predictions is None:
             return self, 0.0
-        squared = self.target is not None and self.target.measure is not Measure.MEAN_LOSS
+        squared = self.target is not None and self.target.measure is not Measure.MAE
         found, lost = narrow_limits(
             self.ends,
             score.predictions,
@@ -356,7 +359,7 @@ class ScoreSum:
         measure = None if self.target is None else self.target.measure
         if measure is Measure.RMSE:
             return profile.rows * self._level**2
-        if measure in (Measure.MEAN_LOSS, Measure.LOG_LOSS):
+        if measure in (Measure.MAE, Measure.LOG_LOSS):
             return profile.rows * self._level
         return profile.rows * (1 - self._level) * (profile.target_spread**2 if measure is Measure.R2 else 1.0)
 
@@ -395,7 +398,7 @@ class ScoreSum:
         if measure is Measure.RMSE:
             root = math.sqrt(max(self._level**2 - main, 0.0))
             return {"rmse": (root * self.scale, noise / (root + math.sqrt(root**2 + noise)) * self.scale)}
-        if measure is Measure.MEAN_LOSS:
+        if measure is Measure.MAE:
             return {"mae": ((self._level - main) * self.scale, noise * self.scale)}
         if measure is Measure.LOG_LOSS:
             return {"log loss": (self._level - main, noise)}
@@ -428,7 +431,7 @@ class ScoreSum:
             return self._level - second if measure is Measure.LOG_LOSS else first - self._level
         if measure is Measure.R2:
             return np.asarray((1 - self._level) * (second - self.shift) ** 2 - first**2, np.float64)
-        if measure is Measure.MEAN_LOSS:
+        if measure is Measure.MAE:
             return self._level - np.abs(first)
         return np.asarray(self._level**2 - first**2, np.float64)
 
@@ -475,17 +478,17 @@ class ScoreSum:
         mean_error, side, side_unit = float(sides[0]) * 2, float(sides[1]) * 4, 4 * side_noise
         # The variance of the target, measured beside the score, or from the profile where that is mostly noise. Both sums
         # of a ratio are over the same rows, so that the noise of the count cancels out.
-        known = profile.target_spread**2
+        around, around_noise = side, side_unit
         if measure is Measure.R2:
-            spread = (main + side) / (1 - self._level)
-            spread_noise = (noise_of_main + side_unit) / (1 - self._level)
-            spread = spread if spread_noise < _CLEAR * spread else known
+            around = (main + side) / (1 - self._level)
+            around_noise = (noise_of_main + side_unit) / (1 - self._level)
+        spread = around if around_noise < _CLEAR * around else profile.target_spread**2
+        if measure is Measure.R2:
             squared, squared_noise = (1 - self._level) * spread - main, side_unit
-            values["r2"] = (self._level + main / spread, (noise_of_main + abs(main) / spread * spread_noise) / spread)
+            values["r2"] = (self._level + main / spread, (noise_of_main + abs(main) / spread * around_noise) / spread)
         else:
             squared, squared_noise = self._level**2 - main, noise_of_main if measure is None else main_noise
-            spread = side if side_unit < _CLEAR * side else known
-            if measure is Measure.MEAN_LOSS:
+            if measure is Measure.MAE:
                 squared, squared_noise = math.nan, math.nan
             else:
                 missed = squared / spread
@@ -493,14 +496,19 @@ class ScoreSum:
                 if measure is None:
                     values["r2"] = found
         if not math.isnan(squared):
-            root = math.sqrt(max(squared, 0.0))
             squared_noise = squared_noise if measure is Measure.RMSE else with_count(squared_noise, squared)
-            root_noise = squared_noise / (root + math.sqrt(root**2 + squared_noise))  # also where the root is near 0
-            values["rmse"] = (root * self.scale, root_noise * self.scale)
+            values["rmse"] = self._root(squared, squared_noise)
             if measure is Measure.RMSE:
                 values["r2"] = found
-        if measure is Measure.MEAN_LOSS:
+        if measure is Measure.MAE:
             values["mae"] = ((self._level - main) * self.scale, main_noise * self.scale)
         else:
             values["mae"] = (max(mean_error, 0.0) * self.scale, with_count(2 * side_noise, mean_error) * self.scale)
-        return MeasuredScore(surplus, unit * self.height, values, **guide)
+        shown = around_noise < _SHOWN * around
+        baseline = self._root(around, with_count(around_noise, around)) if shown else None
+        return MeasuredScore(surplus, unit * self.height, values, baseline=baseline, **guide)
+
+    def _root(self, squared: float, deviation: float) -> tuple[float, float]:
+        """Return the root of a mean square in the target's units, with its deviation; also where it is near 0."""
+        root = math.sqrt(max(squared, 0.0))
+        return root * self.scale, deviation / (root + math.sqrt(root**2 + deviation)) * self.scale

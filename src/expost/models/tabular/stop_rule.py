@@ -58,7 +58,7 @@ class StopRule:
     @property
     def _numeric(self) -> bool:
         """Return whether the target is that of a regression."""
-        return self._target is not None and self._target.measure in (Measure.R2, Measure.RMSE, Measure.MEAN_LOSS)
+        return self._target is not None and self._target.measure in (Measure.R2, Measure.RMSE, Measure.MAE)
 
     @property
     def first_look(self) -> bool:

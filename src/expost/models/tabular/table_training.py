@@ -53,6 +53,7 @@ _SPARE_BITS = 8  # noise of 40 bits: for small epsilons, many classes or many co
 # The curvature's sensitivity over the gradient's in a step that measures both: curvatures get a fifth of all steps together,
 # with a given epsilon, where one step of three measures one, and in rungs, where every step does.
 _SLOPE, _RUNG_SLOPE = 1.5**0.5, 0.5
+_CLEAR = 0.01  # of the released mean of a target: up to that its spread is worth showing
 _LIKELIEST = 0.9  # the largest accuracy from which that of a training at a given epsilon is counted
 _PLAIN_SUM = Fraction(10**3)  # a cap of tests beyond every other, so that each Renyi order charges the loss itself
 _CITATIONS = (
@@ -352,7 +353,7 @@ class TableTraining:
             **note_profile(profile, labels=labels, width=self.width, declared_rows=self.public_rows),
             **note_scores(score.values),
             **lines,
-            **describe_baseline(self.classes, self.target_bounds, profile),
+            **describe_baseline(score, profile, self.target_bounds),
             "measured on": _POPULATION
             if self.of_population
             else describe_measure(by_row=self.unit.is_row, weighted=self.class_weights is not None),
@@ -381,6 +382,7 @@ class TableTraining:
             outcome=outcome,
             target=self.target,
             achieved=achieved,
+            achieved_measure=Measure.ACCURACY if self.target is None and self.classes is not None else None,
             rung=number if several else None,
             rungs=len(self.schedule.rungs) if several else None,
             terms=terms,
@@ -395,13 +397,23 @@ def describe_score(score: MeasuredScore) -> str:
     return f"{name} {value:.3f} ± {2 * deviation:.3f}"
 
 
-def describe_baseline(classes: int | None, target_bounds: tuple[float, float], profile: TableProfile) -> dict[str, str]:
+def describe_baseline(
+    score: MeasuredScore, profile: TableProfile, target_bounds: tuple[float, float]
+) -> dict[str, str]:
     """Return what a model without features would reach, from what was released anyway."""
-    if classes is not None:
+    if profile.shares:
         share = max(profile.shares)
         # A share is a noisy count over a noisy count, with independent noises.
         deviation = math.hypot(profile.target_error, share * profile.rows_error / profile.rows)
+        if 2 * deviation >= 1:
+            return {"baseline": "always the most frequent class: the noise hides its accuracy"}
         error = f" ± {2 * deviation:.2g}" if deviation else ""
         return {"baseline": f"always the most frequent class: accuracy {share:.3g}{error}"}
-    half = (target_bounds[1] - target_bounds[0]) / 2
-    return {"baseline": f"always the mean: r2 0, rmse about {profile.target_spread * half:.3g}"}
+    less = ", mae at most that" if "mae" in score.values else ""
+    if score.baseline is not None:
+        root, deviation = score.baseline
+        return {"baseline": f"always the mean: r2 0, rmse {root:.3g} ± {2 * deviation:.2g}{less}"}
+    if profile.target_error < _CLEAR:
+        half = (target_bounds[1] - target_bounds[0]) / 2
+        return {"baseline": f"always the mean: r2 0, rmse roughly {profile.target_spread * half:.2g}{less}"}
+    return {"baseline": "always the mean: r2 0; the noise hides its rmse"}

@@ -133,12 +133,19 @@ class TabularRows:
         if classes is not None:
             classes = _read_classes(target, classes)
             if kind.value in TYPES:
-                label_codes(pa.nulls(0, TYPES[kind.value]), classes)  # raises if a class could not equal any label
+                try:
+                    label_codes(pa.nulls(0, TYPES[kind.value]), classes)
+                except InvalidRequest:  # a class could not equal any label
+                    raise InvalidRequest(
+                        f"Expected classes of {target!r} like its labels, a column of {kind.value}",
+                        got=", ".join(map(repr, classes[:3])),
+                        do="Pass numbers for numbers, text for text",
+                    ) from None
         if kind is Kind.OTHER or (classes is None and not kind.is_number):
             raise InvalidRequest(
                 "Expected a target of numbers, or of labels with public classes",
                 got=f"{target}, a column of {kind.value}",
-                do="Pass classes=[...], or name a column of numbers",
+                do="Use expost.Classifier for classes, or name a column of numbers",
             )
         limit = dataset.max_rows_per_unit
         if not dataset.unit.is_row and (limit is None or limit > MOST_ROWS_PER_UNIT):

@@ -185,7 +185,7 @@ def test_labels_that_mean_nothing_do_not_use_up_the_cap() -> None:
         score=("accuracy", 0.9), classes=[0, 1], rows=8000, feature_bound=3.5, max_epsilon=4.0, simulation_seed=1
     )
 
-    with pytest.raises(TargetNotMet, match=r"out of reach.*the model reaches 0") as raised:
+    with pytest.raises(TargetNotMet, match=r"out of reach.*the model reaches accuracy 0") as raised:
         model.fit(features, labels)
 
     receipt = raised.value.receipt

@@ -85,6 +85,28 @@ def test_a_model_that_misses_on_the_population_is_seldom_accepted() -> None:
     assert find_sampling_margin(sums, profile, float(FAILURE) * SAMPLED) > 0
 
 
+def test_the_one_test_is_made_when_the_model_is_likely_to_pass() -> None:
+    rng, bits, runs, rows = np.random.default_rng(7), SeededBits(7), 300, 20_000
+    sums, trained = ScoreSum(TARGET, 2), rows * (1 - HELD_OUT)
+
+    def confirm(gap: float) -> HeldOutConfirmation:
+        held = rng.binomial(rows, HELD_OUT)
+        total = round((rng.binomial(held, LEVEL + gap) - LEVEL * held) / sums.height * sums.deciding.unit)
+        source = OpenSums(
+            lambda sums: LaplaceTest(np.array([total], np.int64), sums.deciding, sums.height, bits),
+            lambda center: pytest.fail("a share of right answers needs no mean"),
+        )
+        stops = HeldOutConfirmation(TARGET, FAILURE, Fraction(2))
+        profile = TableProfile(trained, np.zeros(1), np.ones(1), 1.0)
+        stops.confirm(
+            MeasuredScore(gap * trained, 30.0, {}), sums, profile, source, Fraction(1, 5), following=Fraction(1, 4)
+        )
+        return stops
+
+    least = next(gap for gap in np.arange(0.01, 0.06, 0.001) if confirm(gap).looks)
+    assert sum(confirm(least).met for _ in range(runs)) > 0.8 * runs
+
+
 def test_a_score_on_the_population_is_promised_with_the_margin_of_sampling() -> None:
     model = classifier().fit(TABLE, target="rich")
 

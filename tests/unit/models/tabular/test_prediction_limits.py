@@ -13,7 +13,7 @@ from expost.models.tabular.prediction_limits import PREDICTION_BINS, count_predi
 from expost.models.tabular.score_sum import MeasuredScore, ScoreSum
 from expost.models.tabular.table_profile import TableProfile
 
-MEASURES = {Measure.R2: Fraction(1, 4), Measure.RMSE: Fraction(1, 5), Measure.MEAN_LOSS: Fraction(1, 5)}
+MEASURES = {Measure.R2: Fraction(1, 4), Measure.RMSE: Fraction(1, 5), Measure.MAE: Fraction(1, 5)}
 TARGETS = [Target(measure, level, Fraction(1, 10)) for measure, level in MEASURES.items()]
 SPREAD = 0.15
 

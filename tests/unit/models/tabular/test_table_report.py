@@ -279,6 +279,22 @@ def test_every_kind_of_column_has_coefficients_in_its_own_units() -> None:
     assert matrix[0, 0] == 2 / 100 and matrix[1, 1] == 2
     assert np.allclose(matrix[2:5, 2:5].sum(axis=1), 0)  # adding one number to all levels changes nothing
     assert np.allclose(matrix[2:5, 2:5].T @ [0.6, 0.4, 0.0], 0)
+    days = {each.level: row for each, row in zip(reported, matrix, strict=True) if "weekday" in each.meaning}
+    assert {"Monday", "Sunday", "missing"} < days.keys() and len(days) == 8
+    # Weekdays and a missing date add up to 1, as the intercept does.
+    assert all(math.isclose(row.sum(), 0, abs_tol=1e-9) for row in days.values())
+
+
+def test_weekdays_have_intervals_that_contain_their_differences() -> None:
+    rng = np.random.default_rng(3)
+    day = np.datetime64("2021-01-04") + rng.integers(0, 7 * 100, 40_000)
+    sunday = (day.astype(int) + 3) % 7 == 6  # 1970 began on a Thursday
+    rows = {"day": day.astype("datetime64[us]"), "pay": 1.0 * sunday + rng.normal(0, 0.5, len(day))}
+    columns = {"day": DateColumn("day", "2021-01-01", "2022-12-31"), "pay": (-3, 4)}
+    model = expost.Regressor(epsilon=4, columns=columns, report=["coefficients"], simulation_seed=2)
+    lines = {each["level"]: each for each in model.fit(rows, target="pay").coefficients().lines}
+    assert lines["Sunday"]["low"] < 6 / 7 < lines["Sunday"]["high"]
+    assert lines["Monday"]["low"] < -1 / 7 < lines["Monday"]["high"]
 
 
 def test_saved_models_keep_their_intervals_and_cards_show_them(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Classifier and Regressor from outside: every kind of table, one budget, every fit billed, bad input refused unpaid."""
 
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,17 @@ def test_receipts_name_unit_neighbours_measures_and_a_baseline() -> None:
     assert "measured accuracy" in row.terms and "measured r2" in person.terms
     assert "most frequent class" in row.terms["baseline"] and "always the mean" in person.terms["baseline"]
     assert abs(person.terms["rows, about"] - N / 2) < 300
+
+
+def test_a_regression_says_what_the_mean_would_have_or_that_noise_hides_it() -> None:
+    spread = np.std(FRAME["pay"])
+    told = regressor(epsilon=20).fit(FRAME, target="pay").receipt_.terms["baseline"]
+    value, error = map(float, re.findall(r"rmse ([\d.]+) ± ([\d.]+)", told)[0])
+    assert abs(value - spread) < 2 * error < value
+    rough = regressor(epsilon=2).fit(FRAME, target="pay").receipt_.terms["baseline"]
+    assert spread / 2 < float(re.findall(r"rmse roughly ([\d.]+)", rough)[0]) < 2 * spread
+    hidden = regressor(epsilon=0.01).fit(FRAME.iloc[:200], target="pay").receipt_.terms
+    assert hidden["baseline"].endswith("the noise hides its rmse") and hidden["measured r2"] == "hidden by the noise"
 
 
 def test_a_session_counts_and_fits_from_one_account() -> None:
