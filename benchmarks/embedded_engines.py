@@ -119,7 +119,7 @@ def fit_model(
     )
     names = [f"x{place}" for place in range(features)]
     # Few rows do not reach the accuracy, after the same passes, or are refused: then libraries are loaded at least.
-    with contextlib.suppress(expost.TargetNotMet, expost.InvalidRequest):
+    with contextlib.suppress(expost.TargetNotMet, expost.BudgetExceeded, expost.InvalidRequest):
         expost.Session(dataset, expost.epsilon(100)).fit(model, features=names, target="y" if ridge else "z")
     return counted
 
