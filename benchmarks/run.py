@@ -11,7 +11,7 @@ alone (``benchmarks/page.py``). Results of benchmarks that are not named stay as
 ``--short`` runs each with the options of ``SHORT``. A peer that is not installed, or a benchmark that fails, is written down as such and
 does not stop the others. A peer that needs a Python of its own is named by the environment variable EXPOST_PEERS, as PEER=PATH with
 commas between: ``diffprivlib`` for census.py, models.py and peers.py, ``opacus`` for models.py, ``opendp``, ``smartnoise``,
-``pipelinedp`` and ``tumult`` for the grouped totals of stats.py.
+``pipelinedp`` and ``tumult`` for the grouped totals of stats.py, ``tumult`` for spark.py.
 """
 
 from __future__ import annotations

@@ -51,21 +51,22 @@ def sql_queries(numbers: Any) -> Table:
 
 
 def engine_costs(numbers: Any) -> Table:
-    """Processor time a row on one machine."""
-    found = numbers["found"]
-    largest = max(each["rows"] for each in found)
-    slopes = numbers["slopes"]["rows"]
+    """Processor time a row on one machine, of each case at its largest size."""
+    found, slopes = numbers["found"], numbers["slopes"]["rows"]
+    usual = [each for each in found if all(each[key] == found[0][key] for key in ("features", "groups"))]
     rows = []
-    for each in found:
-        if each["rows"] != largest or (each["features"], each["groups"]) != (found[0]["features"], found[0]["groups"]):
-            continue
-        ratio = next((value for name, value in numbers["ratios"].items() if is_ratio_of(name, each)), None)
-        slope = slopes.get(each["case"])
-        nanoseconds = plain(1e9 * each["cpu"] / largest)
-        cells = [RATIO(ratio) if ratio else "", each["passes"], round(each["peak_mb"])]
-        rows.append([each["case"], nanoseconds, *cells, "" if slope is None else f"{slope:.2f}"])
-    reading = f"{largest:,} rows of {found[0]['features']} features. A slope of 1 means that processor time grows like the rows."
-    columns = ["case", "CPU nanoseconds a row", "times plain code", "passes", "peak MB", "slope in rows"]
+    for name in dict.fromkeys(each["case"] for each in usual):
+        sizes = sorted((each for each in usual if each["case"] == name), key=lambda each: each["rows"])
+        largest, slope = sizes[-1], slopes.get(name)
+        ratios = [ratio for each in sizes for key, ratio in numbers["ratios"].items() if is_ratio_of(key, each)]
+        nanoseconds = plain(1e9 * largest["cpu"] / largest["rows"])
+        cells = [RATIO(ratios[-1]) if ratios else "", largest["passes"], round(largest["peak_mb"])]
+        rows.append([name, f"{largest['rows']:,}", nanoseconds, *cells, "" if slope is None else f"{slope:.2f}"])
+    reading = (
+        f"{found[0]['features']} features, {found[0]['groups']:,} groups, the largest size of each case; the ratio is that at the "
+        "largest size of the plain code. A slope of 1 means that processor time grows like the rows."
+    )
+    columns = ["case", "rows", "CPU nanoseconds a row", "times plain code", "passes", "peak MB", "slope in rows"]
     return Table(reading, columns, rows)
 
 
@@ -75,17 +76,24 @@ def is_ratio_of(name: str, each: Any) -> bool:
 
 def spark_costs(numbers: Any) -> Table:
     """What Spark does, next to plain Spark."""
-    rows = [
+    rows: list[list[Any]] = [
         [
-            each["case"],
+            name_run(each),
             f"{each['rows']:,}" if "rows" in each else "",
-            *(shown(each, name) for name in ("seconds", "cpu")),
+            *(shown(each, name) for name in ("seconds", "cpu", "MB to the driver")),
         ]
         for each in numbers["found"]
     ]
-    rows += [[name, "", "", CLOCK(ratio)] for name, ratio in numbers["ratios"].items()]
+    rows += [[name, "", "", CLOCK(ratio), ""] for name, ratio in numbers["ratios"].items()]
     reading = "The same work by this package and by plain Spark, MLlib or Tumult; the last rows are ratios."
-    return Table(reading, ["case", "rows", "seconds", "CPU seconds, or ratio"], rows)
+    return Table(reading, ["case", "rows", "seconds", "CPU seconds, or ratio", "MB to the driver"], rows)
+
+
+def name_run(each: Any) -> str:
+    """Return what was run and, of tasks, how many at once and how much longer than on full slots."""
+    if "slots" not in each:
+        return str(each["case"])
+    return f"{each['tasks']} tasks on {each['slots']} slots, {each['at once']} at once, {plain(each['of the ideal'])} times the ideal"
 
 
 def shown(each: Any, name: str) -> str:

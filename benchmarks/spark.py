@@ -2,7 +2,7 @@
 
 ``python -m benchmarks.spark [rows] [--tumult PYTHON] [--json FILE]`` prints one line per measurement. Ratios carry over to other
 machines, seconds do not; processor seconds are those of the Java machine and its workers too. Tumult Analytics 0.21 needs an
-environment of its own, whose Python is named.
+environment of its own, whose Python is named, here or by the environment variable EXPOST_PEERS (tumult=PATH).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.grouped.processor_time import tree_seconds
+from benchmarks.model_peers import peer_pythons
 from benchmarks.stats import write_events
 from expost.data import Dataset
 from expost.data.engines.spark_engine import SparkEngine
@@ -193,7 +194,11 @@ def main() -> None:
     """Measure everything once."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", nargs="?", type=float, default=1e6)
-    parser.add_argument("--tumult", help="a Python that has Tumult Analytics")
+    parser.add_argument(
+        "--tumult",
+        default=peer_pythons().get("tumult"),
+        help="a Python that has Tumult Analytics, by default of EXPOST_PEERS",
+    )
     parser.add_argument("--json", type=Path, help="where the numbers are written")
     given = parser.parse_args()
     rows, found = int(given.rows), list[Line]()

@@ -341,7 +341,7 @@ def resumed(table: pa.Table, later: pa.Table, folder: Path, monkeypatch: pytest.
 
     def measured(self: Any, dataset: Any) -> Any:
         found = table_of(self, dataset)
-        gathered.append(np.column_stack([found.features.integers(), found.targets]))
+        gathered.append(np.column_stack([found.kept.rows.integers(), found.kept.targets]))
         return found
 
     def sampled(*given: Any, **terms: Any) -> Any:

@@ -22,7 +22,7 @@ from expost.data import Dataset
 from expost.data.engines import ArrowEngine
 from expost.data.sealed_form import CountForm, SquareForm
 from expost.data.tally import Measured
-from expost.models import LogisticRegression, Ridge
+from expost.models import LogisticRegression, Ridge, SGDRegressor
 
 pytest.importorskip("pyspark", reason="the extra spark is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support:FutureWarning")
@@ -311,6 +311,7 @@ class Fixed:
 
 LONG = {"classifier of persons", "regressor"}
 """Some seventy passes each: minutes on a busy machine."""
+OF_LABELS = {"logistic regression of persons", "classifier of persons"}
 BOUNDS = {name: (-1, 1) for name in "abc"}
 COMMON = {"simulation_seed": 7, "regularization": 0.05}
 FITS: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -325,6 +326,35 @@ FITS: dict[str, tuple[Any, dict[str, Any]]] = {
             source, "label"
         ),
         {"unit": "id", "max_rows_per_unit": 2},
+    ),
+    "gradient steps": (
+        lambda source: SGDRegressor(
+            epsilon=2.0, rows=1500, steps=3, feature_bound=1.0, target_bounds=1.0, simulation_seed=7
+        ).fit(source, "y"),
+        {},
+    ),
+    "gradient steps of persons to an rmse": (
+        lambda source: SGDRegressor(
+            score=("rmse", 0.9),
+            rows=500,
+            steps=25,
+            feature_bound=1.0,
+            target_bounds=1.0,
+            solver="newton",
+            simulation_seed=7,
+        ).fit(source, "y"),
+        {"unit": "id", "max_rows_per_unit": 2},
+    ),
+    "pipeline": (
+        lambda source: expost.Pipeline(
+            [
+                ("scale", expost.StandardScaler(epsilon=1.0, bounds=(-1, 1))),
+                ("pick", expost.SelectKBest(k=2, epsilon=1.0, bounds=(-9, 9), target_bounds=(-1, 1))),
+                ("fit", SGDRegressor(epsilon=2.0, rows=1500, steps=2, feature_bound=3.0, target_bounds=1.0)),
+            ],
+            simulation_seed=7,
+        ).fit(source, "y")[-1],
+        {},
     ),
     "classifier of persons": (
         lambda source: expost.Classifier(
@@ -347,10 +377,10 @@ def test_a_fit_has_the_same_bits_where_rows_are_far(
 ) -> None:
     if name in LONG and not os.environ.get("EXPOST_LONG"):
         pytest.skip("long profile: some seventy passes")
-    for module in ("linear.linear_fit", "tabular.tabular_rows"):
+    for module in ("linear.linear_fit", "tabular.tabular_rows", "descent.gradient_model"):
         monkeypatch.setattr(f"expost.models.{module}.system_bits", Fixed)
     fit, facts = FITS[name]
-    used = ["a", "b", "c", "y" if name in ("ridge", "regressor") else "label", *(["id"] if "unit" in facts else [])]
+    used = ["a", "b", "c", "label" if name in OF_LABELS else "y", *(["id"] if "unit" in facts else [])]
     table = examples().select(used)
     pq.write_table(table, tmp_path / "examples.parquet", row_group_size=400)
 
@@ -359,3 +389,13 @@ def test_a_fit_has_the_same_bits_where_rows_are_far(
 
     assert np.array_equal(far.coef_, near.coef_) and np.array_equal(far.intercept_, near.intercept_)
     assert str(far.receipt_.bill) == str(near.receipt_.bill)
+
+
+@pytest.mark.parametrize("terms", [{"batches": "poisson"}, {"batch_size": 9}, {"score": ("rmse", 0.5), "phases": 3}])
+def test_parts_of_rows_that_are_far_are_refused_for_nothing(spark: Any, terms: dict[str, Any], tmp_path: Path) -> None:
+    dataset = Dataset(flights(spark, tmp_path)[1], bounds={"distance": (0, 5000), "delay": (-60, 300)})
+    session = expost.Session(dataset, budget=(5, 1e-6))
+    model = SGDRegressor(rows=4000, **({"epsilon": 1.0} | terms if "score" not in terms else terms))
+    with pytest.raises(InvalidRequest, match="Expected a training without"):
+        session.fit(model, features=["distance"], target="delay")
+    assert session.spent().epsilon == 0

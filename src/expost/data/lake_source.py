@@ -64,6 +64,9 @@ def list_lake(store: Any, pattern: str) -> list[LakeFile]:
     Spark, Hive and Delta store markers and checksums in such files.
     """
     root = _fixed_part(pattern)
+    alone = store.get_file_info(root)
+    if alone.type is pa.fs.FileType.File:  # not every store answers what a file contains
+        return [LakeFile(alone.path, alone.size, alone.mtime_ns, ())]
     chosen = pa.fs.FileSelector(root, recursive=True, allow_not_found=True)
     found = []
     for info in store.get_file_info(chosen):
@@ -74,9 +77,6 @@ def list_lake(store: Any, pattern: str) -> list[LakeFile]:
         pairs = (part.partition("=") for part in inside[:-1] if "=" in part)
         partition = tuple((unquote(name), unquote(value)) for name, _, value in pairs)
         found.append(LakeFile(info.path, info.size, info.mtime_ns, partition))
-    if not found and store.get_file_info(root).type is pa.fs.FileType.File:
-        info = store.get_file_info(root)
-        found.append(LakeFile(info.path, info.size, info.mtime_ns, ()))
     return sorted(found, key=lambda each: each.path)
 
 

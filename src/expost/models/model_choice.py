@@ -20,6 +20,7 @@ from expost.models.descent.feature_grid import FeatureGrid, GridRows
 from expost.models.descent.gradient_model import GivenRows, PrivateGradientModel
 from expost.models.descent.linear_learner import LinearProblem, LinearTable, default_steps
 from expost.models.descent.training_order import TrainingOrder
+from expost.models.descent.training_rows import GatheredRows
 from expost.models.descent.training_schedule import Schedule
 from expost.models.descent.training_watch import RichProgress
 from expost.models.descent.tuning_plan import TuningPlan, TuningSetting, doubling_ladder
@@ -61,7 +62,7 @@ class SharedRows:
     def table(self, problem: LinearProblem) -> LinearTable:
         if problem.grid not in self._encoded:
             self._encoded[problem.grid] = problem.grid.encode_rows(self._features)
-        return LinearTable(problem, self._encoded[problem.grid], self._targets)
+        return LinearTable(problem, GatheredRows(self._encoded[problem.grid], self._targets))
 
     def __repr__(self) -> str:
         return "<private rows shared by settings>"
@@ -162,6 +163,11 @@ class OneOf(Generic[Model]):
                 "Expected single rows to choose among models trained by gradient descent: some are held out for a test",
                 got=str(given.unit),
                 do="Pass models of expost.Classifier or expost.Regressor",
+            )
+        if given.far:
+            raise InvalidRequest(
+                "Expected rows that can be read here to choose among models trained by gradient descent: some are held out",
+                do="Pass models of expost.Classifier or expost.Regressor, or read the columns into memory first",
             )
         for other in tried[1:]:
             other.__dict__ |= {name: value for name, value in vars(tried[0]).items() if name.endswith("_")}

@@ -165,6 +165,7 @@ def test_fsspec_stores_are_listed_and_read() -> None:
             pq.write_table(table.slice(part * 300, 300).select(["x", "city"]), file)
     assert count("memory://visits") == ROWS
     assert count("memory://visits/year=*/part.parquet") == ROWS
+    assert count("memory://visits/year=2010/part.parquet") == 300
     dataset = Dataset("memory://visits", bounds={"year": (2010, 2012)})
     assert dataset.source_identity().places[0] == "memory://visits"
     assert not dataset.in_memory  # another process may refer to it by its address

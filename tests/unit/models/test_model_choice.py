@@ -228,7 +228,7 @@ def test_shared_rows_are_those_of_each_problem_alone() -> None:
         problem = model._build_problem(given, ladder=False)
         ours, alone = shared.table(problem), problem.table(X, Y)
         assert ours.problem is problem
-        np.testing.assert_array_equal(ours.features.integers(), alone.features.integers())
+        np.testing.assert_array_equal(ours.kept.rows.integers(), alone.kept.rows.integers())
     assert len(shared._encoded) == 3
 
 

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import expost
-from expost import Dataset, InvalidRequest, SGDClassifier, SGDRegressor
+from expost import Dataset, InvalidRequest, SGDClassifier, SGDRegressor, TargetNotMet
 from expost.noise import SeededBits
 
 RNG = np.random.default_rng(0)
@@ -146,3 +147,47 @@ def test_a_price_is_guessed_from_fits_to_the_same_target_and_certain_without_one
     assert session.price(SGDClassifier(score=("accuracy", 0.8), **terms), **asked).likely is None
     price = session.price(fixed, **asked)
     assert price.likely == price.worst_case == session.fit(fixed, **asked).receipt_.bill
+
+
+class FixedWords:
+    """The same secret for every training."""
+
+    def words(self, count: int) -> np.ndarray:
+        return np.arange(count, dtype=np.uint64) + np.uint64(5)
+
+
+@pytest.mark.parametrize("unit", [{}, {"unit": "id", "max_rows_per_unit": 2}], ids=["row", "person"])
+@pytest.mark.parametrize("terms", [{"epsilon": 1.0, "steps": 3}, {"score": ("accuracy", 0.9), "solver": "newton"}])
+def test_rows_that_are_read_in_every_step_train_the_same_bits(
+    unit: dict, terms: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(3)
+    x = rng.uniform(-1, 1, (3000, 2))
+    table = pa.table({"a": x[:, 0], "b": x[:, 1], "y": (x[:, 0] > x[:, 1]).astype(int), "id": np.arange(3000) // 2})
+    used = ["a", "b", "y", *(["id"] if unit else [])]
+    pq.write_table(table.select(used), tmp_path / "t.parquet", row_group_size=700)
+    monkeypatch.setattr("expost.models.descent.gradient_model.system_bits", FixedWords)
+
+    def fit() -> SGDClassifier:
+        dataset = Dataset(tmp_path / "t.parquet", bounds={"a": (-1, 1), "b": (-1, 1)}, **unit)
+        model = SGDClassifier(classes=[0, 1], rows=3000, simulation_seed=4, **terms)
+        try:
+            return model.fit(dataset, "y")
+        except TargetNotMet as missed:
+            model.release_ = missed.release
+            return model
+
+    kept = fit()
+    monkeypatch.setattr("expost.models.descent.gradient_model._KEPT_BYTES", 0)
+    passes, batches = [], Dataset.batches
+
+    def counted(self: Dataset, columns: list[str]) -> object:
+        passes.append(columns)
+        return batches(self, columns)
+
+    monkeypatch.setattr(Dataset, "batches", counted)
+    streamed = fit()
+
+    assert np.array_equal(kept.release_.value.coefficients, streamed.release_.value.coefficients)
+    assert kept.release_.receipt.bill == streamed.release_.receipt.bill
+    assert len(passes) > 2 if unit else not passes  # rows that are units are read in threads

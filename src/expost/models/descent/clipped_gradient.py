@@ -126,22 +126,38 @@ class ClippedGradient:
 
         ``row_weights`` are the shares with which rows count; those of one unit add up to at most 1.
         """
+        blocks = [(rows, targets, row_weights)]
+        return self.seal_sum(self.sum_blocks(blocks, weights, index=index, watcher=watcher))
+
+    def sum_blocks(
+        self,
+        blocks: Iterable[tuple[GridRows, NDArray[Any], Floats | None]],
+        weights: Floats,
+        *,
+        index: Index = slice(None),
+        watcher: Watcher | None = None,
+    ) -> NDArray[Any]:
+        """Return the exact sum over blocks of rows, of which ``index`` chooses some. SECRET. Sums of parts add up."""
         rounded = _RoundedWeights.of(weights, self.grid, coarse=self._uses_digits)
 
         def sums() -> Iterator[NDArray[Any]]:
-            for part in _cut_index(index, len(rows), self.grid.columns):
-                singles, inverses = rows.take_singles(part)
-                scores, wanted = rounded.compute_scores(singles), targets[part]
-                if watcher is not None:
-                    watcher(scores.astype(np.float64), wanted)
-                shares = None if row_weights is None else row_weights[part]
-                residuals = self.clip_residuals(self.head.compute_residuals(scores, wanted), inverses, shares)
-                yield _sum_by_digits(residuals, singles) if self._uses_digits else _sum_products(residuals, singles)
+            for rows, targets, row_weights in blocks:
+                for part in _cut_index(index, len(rows), self.grid.columns):
+                    singles, inverses = rows.take_singles(part)
+                    scores, wanted = rounded.compute_scores(singles), targets[part]
+                    if watcher is not None:
+                        watcher(scores.astype(np.float64), wanted)
+                    shares = None if row_weights is None else row_weights[part]
+                    residuals = self.clip_residuals(self.head.compute_residuals(scores, wanted), inverses, shares)
+                    yield _sum_by_digits(residuals, singles) if self._uses_digits else _sum_products(residuals, singles)
 
-        total = _add_up(sums())
+        return _add_up(sums(), self.head.outputs, self.grid.columns)
+
+    def seal_sum(self, total: NDArray[Any]) -> Sealed:
+        """Seal a sum that ``sum_blocks`` made."""
         if self._uses_int32 and total.dtype == np.int64:
             # A batch much larger than expected. Clipping entries brings no two sums further apart.
-            np.clip(total, 1 - SHORT, SHORT - 1, out=total)
+            total = np.clip(total, 1 - SHORT, SHORT - 1)
         return Sealed(total.astype(np.int32 if self._uses_int32 else np.int64, copy=False).ravel(), self.sensitivity)
 
     def clip_residuals(self, residuals: Reals, inverses: Floats, weights: Floats | None = None) -> Reals:
@@ -440,12 +456,14 @@ def _sum_by_digits(residuals: Reals, singles: NDArray[np.float32]) -> NDArray[An
             both[:outputs] += both[outputs:]
             yield both[:outputs]
 
-    return _add_up(sums())
+    return _add_up(sums(), *residuals.shape[:1], singles.shape[1])
 
 
-def _add_up(sums: Iterator[NDArray[Any]]) -> NDArray[Any]:
-    """Add sums, in 64 bits if there are several."""
-    total = next(sums)
+def _add_up(sums: Iterator[NDArray[Any]], *shape: int) -> NDArray[Any]:
+    """Add sums of a shape, in 64 bits if there are several; zeros if there are none."""
+    total = next(sums, None)
+    if total is None:
+        return np.zeros(shape, np.int64)
     for more in sums:
         total = total.astype(np.int64, copy=False)
         total += more

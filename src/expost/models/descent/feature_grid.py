@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
@@ -155,6 +155,12 @@ class GridRows(SingleOwner):
     def __init__(self, values: NDArray[np.int16], inverses: NDArray[np.float64]) -> None:
         super().__init__()
         self._values, self._inverses, self._buffers = values, inverses, _Buffers(values.shape[1])
+
+    @classmethod
+    def join(cls, parts: Sequence[GridRows]) -> GridRows:
+        """Return the rows of several tables of one grid as one table."""
+        values, inverses = ([getattr(part, name) for part in parts] for name in ("_values", "_inverses"))
+        return cls(np.concatenate(values), np.concatenate(inverses))
 
     def __len__(self) -> int:
         return len(self._values)

@@ -28,18 +28,19 @@ from expost.core import (
 from expost.core.rational import rational
 from expost.data import Dataset
 from expost.data.canonical_cell import Kind
-from expost.data.person_rows import PersonRows, read_added_rows
+from expost.data.person_rows import read_added_rows
 from expost.data.row_source import RowSource, column_names, read_rows
 from expost.models.declared_bounds import check_declared, read_described_bounds, read_described_classes
 from expost.models.descent.descent_rule import DescentRule
 from expost.models.descent.feature_grid import FeatureGrid
-from expost.models.descent.linear_learner import LinearProblem, LinearScores, default_steps
+from expost.models.descent.linear_learner import LinearProblem, LinearScores, LinearTable, default_steps
 from expost.models.descent.score_head import Head, Squared
 from expost.models.descent.stopping_price import PriceList
 from expost.models.descent.stopping_test import PublicTest, ScoreRule
 from expost.models.descent.training_checkpoint import hash_settings
 from expost.models.descent.training_order import TrainingCourse, TrainingOrder
 from expost.models.descent.training_query import TrainingPlan, run_training
+from expost.models.descent.training_rows import TargetCode
 from expost.models.descent.training_watch import RichProgress, Watch
 from expost.models.estimator import (
     FITTED_ROWS,
@@ -57,6 +58,8 @@ from expost.noise.bits import system_bits
 
 __all__ = ["GivenRows", "PrivateGradientModel"]
 
+_KEPT_BYTES = 1 << 28  # of encoded rows; more are read again in every step, if all rows are in it
+_BYTES = np.dtype(np.int16).itemsize
 _CLIP = 0.3  # default clip, as a share of feature_bound
 _ORDERED = (  # terms of an order that have the names of arguments
     *("delta", "epsilon", "noise_multiplier", "max_epsilon", "failure_probability"),
@@ -69,8 +72,8 @@ _STORED = {Kind.TEXT: pa.large_string(), Kind.TIME: pa.timestamp("us"), Kind.OTH
 class GivenRows:
     """What a model is fitted to: where the rows are, and the public facts about them.
 
-    ``gathered`` makes features and targets of ``data``, and the weights of persons' rows; it is called once the ledger is
-    charged.
+    ``gathered`` makes features and targets of ``data`` in memory; it is called once the ledger is charged. Rows of a
+    dataset are encoded as they are read, and ``code`` makes numbers of their targets.
     """
 
     data: Any
@@ -83,6 +86,19 @@ class GivenRows:
     """Bounds that a dataset was described with, of features and target."""
     unit: Unit = Unit()
     rows_per_unit: int = 1
+    code: TargetCode | None = None
+
+    @property
+    def far(self) -> bool:
+        """Return whether the rows lie on other machines, where each step is taken."""
+        return isinstance(self.data, RowSource) and self.data.distributed
+
+    def make_table(self, problem: LinearProblem, *, streamed: bool) -> LinearTable:
+        """Return the rows as integers: in memory, or ``streamed`` from their source in every step."""
+        if self.code is None:
+            return problem.table(*self.gathered(self.data))
+        # Which rows a person keeps is drawn afresh.
+        return problem.read_table(self.data, self.code, system_bits().words(4).tobytes(), streamed=streamed)
 
     def __repr__(self) -> str:
         return f"<private rows of {self.width} features>"
@@ -230,16 +246,21 @@ class PrivateGradientModel(PrivateEstimator):
         order = replace(self._build_order(given.width, given.rows), public_test=public is not None)
         if not given.unit.is_row:
             order = self._check_persons(order)
+        if given.far:
+            order = self._check_far(order)
         course = order.plan_course()
         problem = self._build_problem(given, ladder=len(course.schedule.phases) > 1)
         problem.check(course.schedule)
         rule = None if course.target is None else self._build_rule(course.target, measured=course.measured)
         if rule is not None:
             rule = replace(rule, rows_per_unit=given.rows_per_unit)
+        watched = bool(self.progress) and given.unit.is_row and not given.far
+        many = order.rows * problem.grid.columns * _BYTES > _KEPT_BYTES
+        streamed = given.far or (many and course.uses_all_rows and not watched)
         query = TrainingPlan.along(
             course,
             question=f"train {type(self).__name__}",
-            table=lambda data: problem.table(*given.gathered(data)),
+            table=lambda _: given.make_table(problem, streamed=streamed),
             unit=given.unit,
             rule=rule,
             public=None if public is None or rule is None else self._public_test(public, rule),
@@ -257,7 +278,7 @@ class PrivateGradientModel(PrivateEstimator):
                 "settings": hash_settings({"problem": repr(problem), "labels": self._describe_labels()}),
             },
             progress=RichProgress if check_flag(self.progress, "progress") else None,
-            watch=Watch(scale=self._score_unit()) if self.progress and given.unit.is_row else None,
+            watch=Watch(scale=self._score_unit()) if watched else None,
         )
         try:
             with limit_threads():
@@ -271,23 +292,17 @@ class PrivateGradientModel(PrivateEstimator):
 
     def _check_persons(self, order: TrainingOrder) -> TrainingOrder:
         """Return the order of a training of persons, in which all rows are in every step; refuse what needs parts of them."""
-        held_out = order.score is not None and not (
-            order.public_test or replace(order, batches="full").measures_all_rows
-        )
         wrong = {
-            f"batches={order.batches!r}": order.batches not in ("auto", "full"),
-            "batch_size": order.batch_size is not None,
             "a checkpoint": self.checkpoint is not None,
-            "rows held out for the score (validation_share, phases, noise_multiplier)": held_out,
             'a score of "r2"': isinstance(order.score, tuple | list) and order.score[:1] in (("r2",), ["r2"]),
         }
-        for what, found in wrong.items():
-            if found:
-                raise InvalidRequest(
-                    f"Expected a training without {what}: persons with several rows are in every step together",
-                    do="Leave it out, or use expost.Classifier or expost.Regressor",
-                )
-        return replace(order, batches="full")
+        why, do = "persons with several rows are in every step together", "use expost.Classifier or expost.Regressor"
+        return _take_all_rows(order, wrong, why=why, do=do)
+
+    def _check_far(self, order: TrainingOrder) -> TrainingOrder:
+        """Return the order of a training where the rows lie: a step is one pass over all of them."""
+        why, do = "a step is a pass over all rows, where they lie", "read the columns into memory first"
+        return _take_all_rows(order, {}, why=why, do=do)
 
     def _read_given(self, X: Any, y: Any, features: tuple[str, ...] | None = None) -> GivenRows:
         """Collect the rows and what is public about them. Shapes are checked, values are not: they are private."""
@@ -323,20 +338,14 @@ class PrivateGradientModel(PrivateEstimator):
             source = read(dataset, target, names=features, declared_rows=declared, classes=classes)
 
         def gather(rows: RowSource) -> tuple[Any, ...]:
-            # All rows at once: training goes over them many times. Which rows a person keeps is drawn afresh.
-            parts: list[Any]
-            if isinstance(rows, PersonRows):
-                parts = list(rows.read_weighted(system_bits().words(4).tobytes()))
-            else:
-                parts = list(rows.read())
+            # All rows at once, where several models read them.
+            parts = list(rows.read())
             matrix = np.concatenate([np.zeros((0, rows.width)), *(np.asarray(part[0], np.float64) for part in parts)])
             labels = np.concatenate([part[1] for part in parts]) if parts else no_targets
-            targets = self._encode_targets(labels) if classes is None else labels
-            if not isinstance(rows, PersonRows):
-                return matrix, targets
-            return matrix, targets, np.concatenate([np.zeros(0), *(part[2] for part in parts)])
+            return matrix, code(labels)
 
-        described: dict[str, Any] = {"bounds": bounds, "target_bounds": self._described_targets}
+        code = self._target_code()
+        described: dict[str, Any] = {"bounds": bounds, "target_bounds": self._described_targets, "code": code}
         described |= {"unit": source.unit, "rows_per_unit": source.rows_per_unit}
         return GivenRows(source, gather, source.width, names=source.names, **described)
 
@@ -465,6 +474,10 @@ class PrivateGradientModel(PrivateEstimator):
         """Convert targets to numbers."""
         raise NotImplementedError
 
+    def _target_code(self) -> TargetCode:
+        """Return how targets of a dataset, or their places among the classes, become numbers where the rows lie."""
+        return np.asarray
+
     def _public_targets(self, y: Any) -> NDArray[Any]:
         """Convert public targets to numbers; unlike private ones they may be refused by value."""
         return self._encode_targets(y)
@@ -499,3 +512,17 @@ class PrivateGradientModel(PrivateEstimator):
             matrix = fill_missing(matrix, self._missing)
         scores: NDArray[np.float64] = model.compute_scores(matrix)
         return scores
+
+
+def _take_all_rows(order: TrainingOrder, wrong: dict[str, bool], *, why: str, do: str) -> TrainingOrder:
+    """Return an order of full batches without rows held out; refuse one that asks for parts of the rows."""
+    held_out = order.score is not None and not (order.public_test or replace(order, batches="full").measures_all_rows)
+    asked = {
+        f"batches={order.batches!r}": order.batches not in ("auto", "full"),
+        "batch_size": order.batch_size is not None,
+        "rows held out for the score (validation_share, phases, noise_multiplier)": held_out,
+    }
+    for what, found in (asked | wrong).items():
+        if found:
+            raise InvalidRequest(f"Expected a training without {what}: {why}", do=f"Leave it out, or {do}")
+    return replace(order, batches="full")

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from expost.core import InvalidRequest, Sealed, Sensitivity
+from expost.data.row_source import RowSource
 from expost.models.descent.clipped_gradient import ClippedGradient, CurvedGradient, Watcher, check_curved, grid_scores
 from expost.models.descent.descent_rule import Descent, DescentRule, Stride
-from expost.models.descent.feature_grid import FeatureGrid, GridRows, Index
+from expost.models.descent.feature_grid import FeatureGrid, Index
 from expost.models.descent.score_head import Head, Squared, count_metrics, row_numbers
 from expost.models.descent.stopping_test import MeasureScale, ScoreRule
+from expost.models.descent.training_rows import GatheredRows, RowBlock, StreamedRows, TargetCode, TrainingRows
 from expost.models.descent.training_schedule import Phase, Schedule
 from expost.models.descent.training_watch import Watch, WatchTally
 
@@ -31,8 +34,6 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 Lattice = TypeVar("Lattice")
-GridTable = tuple[GridRows, NDArray[Any], Floats | None]
-"""Rows, their targets, and the weights of persons' rows; None where a row is a unit."""
 
 _CHUNK = 1 << 13  # rows scored at a time
 _SPARE_BITS = 8  # of noise beyond 32 bits
@@ -96,7 +97,7 @@ class LinearScores:
 class LinearLearner:
     """A linear model with any head; gradients are exact integers. It implements ``trainer.Learner``."""
 
-    def __init__(self, problem: LinearProblem, training: GridTable, validation: GridTable | None = None) -> None:
+    def __init__(self, problem: LinearProblem, training: TrainingRows, validation: GatheredRows | None = None) -> None:
         self._grid, self._head, self._clip = problem.grid, problem.head, problem.clip
         self._training, self._validation = training, validation
         self._rows_per_unit = problem.rows_per_unit
@@ -112,7 +113,8 @@ class LinearLearner:
 
     @property
     def rows(self) -> int:
-        return len(self._training[0])
+        # Rows that are streamed are all in every step, and nobody counts them.
+        return len(self._training) if isinstance(self._training, GatheredRows) else 0
 
     @property
     def weights(self) -> int:
@@ -141,10 +143,13 @@ class LinearLearner:
 
     def measure(self, index: Index) -> Sealed:
         assert self._gradient is not None
-        rows, targets, shares = self._training
         self._measured = index
-        watcher, weights = self._make_watcher(), self._descent.weights
-        return self._gradient.measure(rows, targets, weights, index, watcher=watcher, row_weights=shares)
+        return self._gradient.seal_sum(self._sum_gradients(self._gradient, index))
+
+    def _sum_gradients(self, gradient: ClippedGradient | CurvedGradient, index: Index) -> NDArray[Any]:
+        """Return the exact sum of gradients over some training rows. SECRET."""
+        terms: dict[str, Any] = {"index": index, "watcher": self._make_watcher()}
+        return self._training.sum(partial(gradient.sum_blocks, weights=self._descent.weights, **terms))
 
     @property
     def watchable(self) -> tuple[int, float | None]:
@@ -157,8 +162,9 @@ class LinearLearner:
         return self._tally.sealed()
 
     def read_average_watch(self) -> Sealed:
-        rows, targets, _ = self._training
-        integers, told = rows.integers()[self._measured], targets[self._measured]
+        assert isinstance(self._training, GatheredRows)  # rows that are streamed are not watched
+        integers = self._training.rows.integers()[self._measured]
+        told = self._training.targets[self._measured]
         tally = WatchTally(self._height, self.watchable[0])
         for start in range(0, len(told), _CHUNK):
             part = slice(start, start + _CHUNK)
@@ -180,30 +186,13 @@ class LinearLearner:
 
     def score(self, rule: ScoreRule, margin: int) -> Sealed:
         assert self._validation is not None and self._rows_per_unit == 1
-        rows, targets, _ = self._validation
-        return Sealed(self._sum_score(rule, rows, targets) - margin, rule.sensitivity)
-
-    def _sum_score(
-        self, rule: ScoreRule, rows: GridRows, targets: NDArray[Any], shares: Floats | None = None, unit: int = 1
-    ) -> int:
-        """Return the exact sum of a score over rows, in parts of ``unit`` if rows have weights."""
-        weights, total = self._descent.result, 0
-        for start in range(0, len(rows), _CHUNK):
-            part = slice(start, min(start + _CHUNK, len(rows)))
-            scores = grid_scores(rows.integers()[part], weights, self._grid)
-            if shares is None:
-                total += unit * rule.total(self._head, scores, targets[part])
-            else:
-                total += rule.total_of_shares(self._head, scores, targets[part], unit * shares[part])
-        return total
+        total = self._validation.sum(_ScoreSum(rule, self._head, self._grid, self._descent.result))
+        return Sealed(int(total[0]) - margin, rule.sensitivity)
 
     def measured_score(self, rule: ScoreRule, scale: MeasureScale) -> Sealed:
         """Return the score of all training rows, their number and sums of targets, each in its lattice units, sealed."""
-        rows, targets, shares = self._training
-        total = self._sum_score(rule, rows, targets, shares, scale.score)
-        units = scale.count * len(rows) if shares is None else int(np.floor(scale.count * shares).sum())
-        numbers = [total, units, *rule.sum_sides(targets)]
-        return Sealed(np.array(numbers, np.int64), scale.sensitivity)
+        sums = _ScoreSum(rule, self._head, self._grid, self._descent.result, scale.score, scale.count)
+        return Sealed(self._training.sum(sums), scale.sensitivity)
 
     def public_score(self, rule: ScoreRule, rows: tuple[Any, NDArray[Any]]) -> int:
         features, targets = rows
@@ -218,6 +207,33 @@ class LinearLearner:
     def build_result(self) -> LinearScores:
         weights = np.array(self._descent.result)
         return LinearScores(*self._grid.raw_weights(weights), GridReading(self._grid, weights))
+
+
+@dataclass(frozen=True)
+class _ScoreSum:
+    """Sums the score of a model over rows in parts of ``unit``, then the rows in parts of ``count``, then their targets."""
+
+    rule: ScoreRule
+    head: Head
+    grid: FeatureGrid
+    weights: Floats
+    unit: int = 1
+    count: int = 1
+
+    def __call__(self, blocks: Iterable[RowBlock]) -> NDArray[np.int64]:
+        total, rule = [0, 0, *self.rule.sum_sides(np.zeros(0))], self.rule
+        for rows, targets, shares in blocks:
+            found = 0
+            for start in range(0, len(rows), _CHUNK):
+                part = slice(start, min(start + _CHUNK, len(rows)))
+                scores = grid_scores(rows.integers()[part], self.weights, self.grid)
+                if shares is None:
+                    found += self.unit * rule.total(self.head, scores, targets[part])
+                else:
+                    found += rule.total_of_shares(self.head, scores, targets[part], self.unit * shares[part])
+            counted = self.count * len(rows) if shares is None else int(np.floor(self.count * shares).sum())
+            total = [old + new for old, new in zip(total, [found, counted, *rule.sum_sides(targets)], strict=True)]
+        return np.array(total, np.int64)
 
 
 class NewtonLearner(LinearLearner):
@@ -235,7 +251,7 @@ class NewtonLearner(LinearLearner):
     Reference: docs/proofs/sgd-gradient.md (curvature); ACG16, Algorithm 1.
     """
 
-    def __init__(self, problem: LinearProblem, training: GridTable, validation: GridTable | None = None) -> None:
+    def __init__(self, problem: LinearProblem, training: TrainingRows, validation: GatheredRows | None = None) -> None:
         grid, rule = problem.grid, problem.rule
         walk = replace(rule, momentum=0.0, regularization=0.0, weighing=False)  # the penalty is in the quotient
         super().__init__(replace(problem, rule=walk), training, validation)
@@ -261,9 +277,7 @@ class NewtonLearner(LinearLearner):
 
     def measure(self, index: Index) -> Sealed:
         assert self._curved is not None
-        rows, targets, shares = self._training
-        watcher, weights = self._make_watcher(), self._descent.weights
-        return self._curved.measure(rows, targets, weights, index, watcher=watcher, row_weights=shares)
+        return self._curved.seal_sum(self._sum_gradients(self._curved, index))
 
     def take_step(self, noisy: NDArray[Any]) -> None:
         """Take one damped Newton step from the released sums over their expected number of rows."""
@@ -353,7 +367,12 @@ class LinearProblem:
 
     def table(self, features: Any, targets: NDArray[Any], shares: Floats | None = None) -> LinearTable:
         """Return encoded rows; ``shares`` are the weights of persons' rows, which add up to at most 1 for a person."""
-        return LinearTable(self, self.grid.encode_rows(features), targets, shares)
+        return LinearTable(self, GatheredRows(self.grid.encode_rows(features), targets, shares))
+
+    def read_table(self, source: RowSource, code: TargetCode, secret: bytes, *, streamed: bool) -> LinearTable:
+        """Return the encoded rows of a source: kept here, or ``streamed`` in every step of full batches."""
+        read = StreamedRows if streamed else GatheredRows.read
+        return LinearTable(self, read(source, self.grid, code, secret))
 
 
 @dataclass(frozen=True)
@@ -361,25 +380,26 @@ class LinearTable:
     """Encoded rows with their targets. It implements ``trainer.TrainingTable``."""
 
     problem: LinearProblem
-    features: GridRows = field(repr=False)
-    targets: NDArray[Any] = field(repr=False)
-    shares: Floats | None = field(default=None, repr=False)
+    training: TrainingRows = field(repr=False)
+
+    @property
+    def kept(self) -> GatheredRows:
+        """The rows in the memory of this process."""
+        assert isinstance(self.training, GatheredRows)  # parts of rows are taken only where they are kept
+        return self.training
 
     def __len__(self) -> int:
-        return len(self.features)
+        return len(self.kept)
 
     def learner(self, training: Index, validation: NDArray[np.intp] | None) -> LinearLearner:
-        held_out = None if validation is None else self._take_part(validation)
-        return _SOLVERS[self.problem.solver](self.problem, self._take_part(training), held_out)
+        make = _SOLVERS[self.problem.solver]
+        if validation is None and isinstance(training, slice):
+            return make(self.problem, self.training)
+        held_out = None if validation is None else self.kept.take_rows(validation)
+        return make(self.problem, self.kept.take_rows(training), held_out)
 
     def yield_contents(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-        yield self.features.integers(), self.targets
-
-    def _take_part(self, index: Index) -> GridTable:
-        if isinstance(index, slice):
-            return self.features, self.targets, self.shares
-        assert self.shares is None  # a part of persons' rows could have parts of persons
-        return self.features.subset(index), self.targets[index], None
+        yield self.kept.rows.integers(), self.kept.targets
 
 
 def default_steps(solver: str, *, phases: bool = False) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -19,6 +20,7 @@ from expost.models.descent.gradient_model import PrivateGradientModel
 from expost.models.descent.linear_learner import LinearScores
 from expost.models.descent.score_head import ABSENT, CurvedHead, Head, Huber, Logistic, Softmax, Squared
 from expost.models.descent.training_order import TrainingCourse
+from expost.models.descent.training_rows import TargetCode
 from expost.models.estimator import (
     OBSERVED,
     PREDICTED_ROWS,
@@ -267,6 +269,10 @@ class SGDRegressor(RegressorMixin, PrivateGradientModel):  # type: ignore[misc]
 
     def _encode_targets(self, numbers: Any) -> NDArray[np.float64]:
         return target_numbers(numbers, *self._read_bounds())
+
+    def _target_code(self) -> TargetCode:
+        low, high = self._read_bounds()
+        return partial(target_numbers, low=low, high=high)
 
     def _read_bounds(self) -> tuple[float, float]:
         """Return the public bounds of the target; where none are declared, a fit is refused before it reads targets."""

@@ -15,7 +15,7 @@ from expost.core.rational import probability, rational
 from expost.models.descent.measured_ladder import plan_measured_ladder
 from expost.models.descent.open_ladder import plan_open_ladder, usual_price
 from expost.models.descent.stopping_price import PriceList, check_accountant
-from expost.models.descent.training_schedule import Batches, Phase, Schedule, choose_batches
+from expost.models.descent.training_schedule import Batches, Full, Phase, Schedule, choose_batches
 from expost.noise.gaussian_stream import LARGEST_MULTIPLIER
 
 __all__ = ["TrainingCourse", "TrainingOrder"]
@@ -55,6 +55,11 @@ class TrainingCourse:
     """Whether the score is measured on all rows, so that none are held out."""
     open_ended: bool = False
     """Whether a larger cap would go on with the same phases."""
+
+    @property
+    def uses_all_rows(self) -> bool:
+        """Return whether all rows are in every step."""
+        return isinstance(self.schedule.batches, Full) and not self.validation_share
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -222,11 +223,11 @@ class SelectKBest(SelectorMixin, PrivateTransformer):  # type: ignore[misc]
 
     def _read_target(self, y: Any) -> Any:
         self._read_classes()  # before the rows
-        return self._code_target(self._read_vector(y))
+        return self._target_code()(self._read_vector(y))
 
-    def _code_target(self, column: Any) -> Any:
+    def _target_code(self) -> Callable[[Any], Any]:
         classes = self._read_classes()
-        return plain_numbers(column) if classes is None else label_codes(column, classes)
+        return plain_numbers if classes is None else partial(label_codes, classes=classes)
 
     def _keep_release(self, value: NDArray[np.intp]) -> None:
         self._picked = value

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
+import pyarrow as pa
 from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -15,7 +17,7 @@ from expost.core import Adjacency, InvalidRequest, Query, Release, explain_argum
 from expost.core.rational import probability, rational
 from expost.data import Dataset
 from expost.data.canonical_cell import float_cells
-from expost.data.row_source import RowSource, cut_spans, read_rows
+from expost.data.row_source import ChunkFunction, RowSource, cut_spans, plain_numbers, read_rows
 from expost.models.estimator import (
     FITTED_ROWS,
     PREDICTED_ROWS,
@@ -30,6 +32,8 @@ from expost.models.preparation.column_moments import BoundedColumns
 
 __all__ = ["TRANSFORMED_ROWS", "PrivateTransformer"]
 
+T = TypeVar("T")
+
 TRANSFORMED_ROWS = PREDICTED_ROWS | {
     "y": "array or str, optional\nIgnored, unless the transformer needs targets; with a ``Dataset``, a column's name.",
     "input_features": "array of str, optional\nThe names of the columns. Default: those of the fit.",
@@ -38,6 +42,32 @@ TRANSFORMED_ROWS = PREDICTED_ROWS | {
 """Parameters of methods that transform, for ``share_parameters``."""
 
 _NAMED = 3  # columns that a template shows
+
+
+@dataclass(frozen=True)
+class _ColumnReader:
+    """Reads a batch as chunks of features and, if there is one, the target."""
+
+    names: tuple[str, ...]
+    target: str | None
+    code: Callable[[Any], Any]
+
+    def __call__(self, batch: pa.RecordBatch) -> Iterator[tuple[Any, Any]]:
+        table = np.column_stack([float_cells(batch.column(name)) for name in self.names])
+        coded = None if self.target is None else self.code(batch.column(self.target))
+        for start, stop in cut_spans(len(table), len(self.names)):
+            yield table[start:stop], None if coded is None else coded[start:stop]
+
+
+@dataclass(frozen=True)
+class _OfColumns(Generic[T]):
+    """A function of chunks as a function of the batches that they are read from."""
+
+    read: _ColumnReader
+    function: ChunkFunction[T]
+
+    def __call__(self, batch: pa.RecordBatch) -> T:
+        return self.function((features, target, None) for features, target in self.read(batch))
 
 
 class PrivateTransformer(TransformerMixin, PrivateEstimator):  # type: ignore[misc]
@@ -158,9 +188,9 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):  # type: ignore[mi
         """Return the target of each row as numbers or codes; None where none is needed."""
         return None
 
-    def _code_target(self, column: Any) -> Any:
-        """Convert a canonical Arrow column of targets to numbers or codes."""
-        raise NotImplementedError
+    def _target_code(self) -> Callable[[Any], Any]:
+        """Return how a canonical column of targets becomes numbers or codes: a function that can be pickled."""
+        return plain_numbers
 
     def _open_dataset(self, dataset: Dataset, target: Any, features: tuple[str, ...] | None) -> RowSource:
         """Open the rows of a dataset; nothing is read yet."""
@@ -190,18 +220,20 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):  # type: ignore[mi
         if self._needs_target:
             dataset.schema.kind(target)
 
+        cut = _ColumnReader(names, target if self._needs_target else None, self._target_code())
+
         def read() -> Iterator[tuple[Any, Any]]:
             # Under add/remove a limit would let a new row push another one out, so that two of them change.
             left: float = rows if dataset.adjacency.public_size else math.inf
             for batch in dataset.batches(wanted):
-                table = np.column_stack([float_cells(batch.column(name)) for name in names])
-                coded = self._code_target(batch.column(target)) if self._needs_target else None
-                kept = int(min(len(table), left))
-                for start, stop in cut_spans(kept, len(names)):
-                    yield table[start:stop], None if coded is None else coded[start:stop]
+                kept = int(min(batch.num_rows, left))
+                yield from cut(batch.slice(0, kept))
                 left -= kept
 
-        return RowSource(rows, len(names), names, read)
+        def reduce(function: ChunkFunction[T], merge: Callable[[T, T], T], secret: bytes) -> T:
+            return dataset.reduce(_OfColumns(cut, function), merge, wanted)
+
+        return RowSource(rows, len(names), names, read, reduce=reduce, distributed=dataset.distributed)
 
     def _read_columns(self, source: RowSource, X: Any) -> BoundedColumns:
         """Return the public bounds of the columns; raise with a template if some are missing."""

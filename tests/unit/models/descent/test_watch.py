@@ -14,6 +14,7 @@ from expost.models.descent.descent_rule import DescentRule
 from expost.models.descent.feature_grid import FeatureGrid
 from expost.models.descent.linear_learner import LinearLearner, LinearProblem
 from expost.models.descent.score_head import Huber, Logistic, Softmax, Squared, count_metrics, row_numbers
+from expost.models.descent.training_rows import GatheredRows
 from expost.models.descent.training_schedule import Full, Phase, Poisson
 from expost.models.descent.training_watch import RunningReading, Watch, Watching, WatchReading, WatchTally
 from expost.noise import SeededBits
@@ -179,7 +180,7 @@ def test_a_classifier_that_knows_nothing_loses_as_much_as_it_says() -> None:
 def test_a_learner_that_is_not_watched_counts_nothing() -> None:
     grid = FeatureGrid(2)
     problem = LinearProblem(grid, Logistic(), clip=1.0, rule=DescentRule())
-    learner = LinearLearner(problem, (grid.encode_rows(np.eye(2)), np.array([0, 1]), None))
+    learner = LinearLearner(problem, GatheredRows(grid.encode_rows(np.eye(2)), np.array([0, 1])))
     learner.open(Phase(1, Fraction(3)), 2.0)
     learner.measure(slice(None))
 
