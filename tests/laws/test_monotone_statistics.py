@@ -145,3 +145,16 @@ def test_a_wider_error_of_a_quantile_takes_a_smaller_and_cheaper_tree() -> None:
 
     assert leaves == [128, 16]
     assert bills[1] < bills[0] / 2
+
+
+def test_a_cap_that_is_just_enough_is_used() -> None:
+    # A first check that misses must leave the rung below the cap enough failure probability to meet the target.
+    data, missed, seeds = DATA["row"], 0, 40
+    certain = mean_bill(QUESTIONS["mean by city"][0], "row", "10%", 200)
+    plan = stats.Mean("pay", by="city", within="10%", max_epsilon=round(1.15 * certain, 4)).plan(data, PlanContext())
+    sealed = plan.measure(data)
+    for seed in range(seeds):
+        receipt = plan.climb(sealed, SeededBits(seed)).receipt
+        missed += not receipt.outcome.met or "groups not met" in receipt.terms
+
+    assert missed <= seeds // 20
