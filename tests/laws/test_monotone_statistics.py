@@ -85,22 +85,26 @@ def test_a_looser_target_costs_no_more(name: str, unit: str) -> None:
         assert looser <= tighter * TOLERANCE
 
 
-def test_wide_shares_of_tiny_groups_cost_no_more_than_stricter_ones() -> None:
+@pytest.mark.parametrize(
+    "counts",
+    [[1, 1, 8, 10, 15, 25, 60, 200, 900, 4000], [0, 0, 50, 500], [3, 5, 9, 12], [1] * 10],
+    ids=["all sizes", "empty groups", "a few rows", "one row each"],
+)
+def test_wide_shares_of_tiny_groups_cost_no_more_than_stricter_ones(counts: list[int]) -> None:
     # A group of one row is within a wide share only once its noise is zero, and wide rules have the larger radii.
-    counts = np.array([1, 1, 8, 10, 15, 25, 60, 200, 900, 4000])
-    bills = []
-    for share in (Fraction(1, 5), Fraction(3, 10), Fraction(1, 2), Fraction(4, 5)):
+    bills: list[float] = []
+    for share in (Fraction(1, 20), Fraction(1, 5), Fraction(3, 10), Fraction(1, 2), Fraction(4, 5)):
         climb = RelativeClimb(share, Fraction(1, 20), Fraction(400))
         found = []
         for seed in range(SEEDS):
-            release = GradualRelease(Sealed(counts, Sensitivity(1)))
+            release = GradualRelease(Sealed(np.array(counts), Sensitivity(1)))
             result = climb.run(release, Fraction(1), len(counts), SeededBits(seed))
             assert result.met.all()
             found.append(float(result.cost))
-        bills.append(np.mean(found))
+        bills.append(float(np.mean(found)))
 
-    for stricter, wider in itertools.pairwise(bills):
-        assert wider <= 1.1 * stricter
+    # Levels are powers of 1.1 and the pilot of a wider share is smaller, so one rung more is within the law.
+    assert all(wider <= 1.13 * min(bills[: place + 1]) for place, wider in enumerate(bills))
 
 
 def test_a_sum_of_units_with_many_rows_does_not_pay_for_rounding() -> None:
@@ -141,3 +145,16 @@ def test_a_wider_error_of_a_quantile_takes_a_smaller_and_cheaper_tree() -> None:
 
     assert leaves == [128, 16]
     assert bills[1] < bills[0] / 2
+
+
+def test_a_cap_that_is_just_enough_is_used() -> None:
+    # A first check that misses must leave the rung below the cap enough failure probability to meet the target.
+    data, missed, seeds = DATA["row"], 0, 40
+    certain = mean_bill(QUESTIONS["mean by city"][0], "row", "10%", 200)
+    plan = stats.Mean("pay", by="city", within="10%", max_epsilon=round(1.15 * certain, 4)).plan(data, PlanContext())
+    sealed = plan.measure(data)
+    for seed in range(seeds):
+        receipt = plan.climb(sealed, SeededBits(seed)).receipt
+        missed += not receipt.outcome.met or "groups not met" in receipt.terms
+
+    assert missed <= seeds // 20

@@ -18,7 +18,7 @@ the budget whatever the pilot shows (docs/proofs/stopped-relative-error.md).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -70,6 +70,7 @@ FINE_STEPS = 4
 HIGHEST_LEVEL = 1000
 """The epsilon of the last rung that a relative climb reads."""
 _GRID = 0.002  # relative distance of the thresholds, in noise scales, that a rule is chosen from
+_EXACT_STEPS = (0, 6)  # of the grid, that exact thresholds may cost large answers
 _FINEST = Fraction(1, 1000)  # below this share the enumeration grows too long and a union over the rungs is used
 _LOWEST_LEVEL = 1e-8  # epsilon of the first rung: within 5 % of six billion rows
 _LEAST_SPAN = 1e4  # from the first rung to the cap
@@ -77,6 +78,7 @@ _WIDE = 1 << 50  # noise scale of the first rung at most: sums of many such nois
 _USUAL_LEVELS, _USUAL_PART = (1e-6, 1e3), 0.9  # rungs that share most of a failure probability; the others the rest
 _WIDEST = 1 << 56  # noise scale of a rung: its radius at every level in use fits in 64 bits
 _BEYOND = 2.0**62
+_MOST_DENOMINATOR, _MOST_EXACT = 10**6, 1 << 30  # of shares and radii whose products fit in 64 bits
 
 PILOT_SHARE = Fraction(1, 16)
 """What the pilot may cost, as a part of what the climb is expected to cost."""
@@ -160,12 +162,16 @@ class RelativeRule:
     ``level`` is the failure probability at which the noise radius of each rung is taken; rungs below the epsilon
     ``lowest`` are not read. A rule that is not ``signed`` is for answers that cannot be negative and accepts no
     negative one; a ``signed`` rule compares sizes.
+
+    ``exact`` is the share as a fraction where thresholds that are whole numbers are taken as they are. Without it they are
+    one above, which accepts small answers a little later and lets the level be higher.
     """
 
     share: float
     level: float
     lowest: float = 0.0
     signed: bool = False
+    exact: Fraction | None = None
 
     def radii(self, rates: Floats) -> Integers:
         """Return the noise radius of each rung; ``rates`` are its levels over the sensitivity."""
@@ -180,7 +186,13 @@ class RelativeRule:
         least: Floats = np.ceil(np.minimum(as_it_is, in_a_gap) * (1 + 1e-12))
         least[radii == 0] = 0
         beyond = least >= _BEYOND  # no 64-bit value is accepted where the smallest one would not fit
-        return np.where(beyond, np.iinfo(np.int64).max, np.where(beyond, 0, least).astype(np.int64))
+        found = np.where(beyond, np.iinfo(np.int64).max, np.where(beyond, 0, least).astype(np.int64))
+        if self.exact:
+            top, bottom = self.exact.as_integer_ratio()
+            near = (radii > 0) & (radii <= _MOST_EXACT)
+            small = radii[near]
+            found[near] = np.minimum(-(-small * (top + bottom) // top), -(-(2 * small + 1) * bottom // (2 * top)))
+        return found
 
     def sizes(self, noisy: NDArray[Any]) -> NDArray[Any]:
         """Return what is compared with ``least``: the noisy answers, or their sizes where they may be negative."""
@@ -287,6 +299,12 @@ def relative_rule(share: Fraction, failure_probability: Fraction, *, signed: boo
     while safe - unsafe > 1:
         middle = (safe + unsafe) // 2
         safe, unsafe = (middle, unsafe) if miss_probability(rule(middle)) <= allowed else (safe, middle)
+    if share.denominator <= _MOST_DENOMINATOR:
+        # Shares from about a third on are decided by rungs far below the answer, so small answers need no margin there.
+        for steps in _EXACT_STEPS:
+            exact = replace(rule(safe + steps), exact=share)
+            if miss_probability(exact) <= allowed:
+                return exact
     return rule(safe)
 
 

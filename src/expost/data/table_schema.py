@@ -131,8 +131,12 @@ def kind_of(expression: Expression, schema: Schema, derived: Mapping[str, Expres
 
 def check_filter(expression: Expression, schema: Schema, derived: Mapping[str, Expression] | None = None) -> None:
     """Raise if a filter is not a condition."""
-    if kind_of(expression, schema, derived) is not Kind.BOOLEAN:
-        raise InvalidRequest("Expected a condition", got=repr(expression), do='Compare something: col("age") >= 65')
+    kind = kind_of(expression, schema, derived)
+    if kind is not Kind.BOOLEAN:
+        do = 'Compare something: col("age") >= 65'
+        if kind is Kind.TEXT and isinstance(expression, ColumnName):
+            do += f', or pass Dataset(types={{"{expression.name}": "boolean"}}) if its cells are true and false'
+        raise InvalidRequest("Expected a condition", got=repr(expression), do=do)
 
 
 def read_time_constants(
@@ -240,11 +244,13 @@ def _refuse_kinds(
     others = [kind for _, kind in values if kind is not Kind.TEXT]
     is_time = Kind.TIME in others or (not others and "time" in needs)
     column = next((each for each, kind in values if kind is Kind.TEXT and not isinstance(each, Literal)), None)
-    cast = "time" if is_time else "number"
+    # A flag in a CSV file is a text until its type is declared.
+    is_flag = "condition" in needs and set(others) <= {Kind.BOOLEAN}
+    declared = "time" if is_time else "boolean" if is_flag else "real"
+    cast = "number" if declared == "real" else declared
     if column is None:
         do = "Compare like with like: 'a text', 3.5, TIMESTAMP '2013-01-31'"
     elif isinstance(column, ColumnName):
-        declared = "time" if is_time else "real"
         do = f'Pass Dataset(types={{"{column.name}": "{declared}"}}), or write CAST({column!r} AS {cast})'
     else:
         do = f"Write CAST({column!r} AS {cast})"

@@ -59,12 +59,16 @@ _SYNONYMS = {
     "cov": "covariance",
     "crosstab": "contingency-table",
     "cumsum": "cumulative",
+    "describe": "summary",
+    "hist": "histogram",
     "mode": "most-common",
     "nunique": "count-distinct",
     "percentile": "quantile",
     "rate": "ratio",
     "rolling": "moving",
+    "standard_deviation": "std",
     "stddev": "std",
+    "stdev": "std",
     "total": "sum",
     "var": "variance",
 }
@@ -74,9 +78,17 @@ _SYNONYMS = {
 def _suggest_statistic(given: object, known: Iterable[str]) -> str:
     """Return a question that names the statistic, or attribute, that was probably meant; else an empty text."""
     names = list(known)
-    meant = _SYNONYMS.get(str(given).casefold(), "")
-    found = next((name for name in names if meant and name.replace("_", "-") == meant), None)
-    return f"Did you mean {found!r}?" if found else suggest_name(given, names)
+    word = str(given).casefold().replace("-", "_")
+    if word in ("group_by", "groupby"):
+        return 'Pass by= to a statistic: session.count(by="city", within=100)'
+    listed = {name.replace("_", "-"): name for name in names}
+    if found := listed.get(_SYNONYMS.get(word, "")):
+        return f"Did you mean {found!r}?"
+    near = suggest_name(word, [*names, *_SYNONYMS])
+    for other, meant in _SYNONYMS.items():  # a misspelt name of another library
+        if near == f"Did you mean {other!r}?":
+            return f"Did you mean {listed[meant]!r}?" if meant in listed else ""
+    return near
 
 
 def check_statistic(statistic: str) -> None:

@@ -43,6 +43,10 @@ _PILOT_WORTH = (
 )
 _WIDEST_ERROR = 0.7  # of a forecast, as a standard deviation of its logarithm; what misleads more is taken as this
 _MOST_MARGIN = 2.5  # standard deviations of a forecast that a first checkpoint lies above it
+_LATE_ERROR, _MOST_RESERVE = (
+    1.25,
+    0.5,
+)  # of a forecast, that the top rung makes up for; of the failure probability, for that
 _DOUBT = 0.03  # how often a pilot's numbers may be farther off than a hopeful forecast supposes
 _OPTIMISM = 3.0  # noise scales by which a coordinate may be larger than the pilot shows
 _STEPS_SHOWN = 10  # rungs below the last that a picture gets
@@ -157,12 +161,14 @@ def checkpoint_parts(*, first: tuple[float, ...] = ()) -> Iterator[float]:
 class _Checkpoints:
     """The level of each cell's first checkpoint, whether the pilot has forecast it, and all its failure probability.
 
-    An infinite level marks a cell to give up.
+    An infinite level marks a cell to give up. ``reserve`` is the part of the failure probability of forecast cells that is kept
+    for the last rung under the cap.
     """
 
     first: Floats
     forecast: Flags
     levels: Floats
+    reserve: float = 0.0
 
     def rungs(self, sensitivity: Fraction) -> set[Fraction]:
         """Return the rungs of the first checkpoints that were forecast."""
@@ -352,7 +358,18 @@ class _Rungs:
         # The margin that costs least on average if a missed first checkpoint costs another three quarters.
         margin = np.sqrt(2 * np.log(np.maximum(0.3 / np.maximum(spread, 1e-3), 1.0)))
         raised = self.climb.reader.widening * needs * np.exp(np.minimum(margin, _MOST_MARGIN) * spread)
-        return _Checkpoints(np.where(forecast, raised, first), forecast, failures)
+        reserve, higher = self.reserve_last(float(raised[forecast].max()), float(levels[-1]))
+        return _Checkpoints(np.where(forecast, raised * higher, first), forecast, failures, reserve)
+
+    def reserve_last(self, first: float, top: float) -> tuple[float, float]:
+        """Return the part of the failure probability to keep for the top rung, and by how much that raises first checkpoints.
+
+        A first checkpoint that misses leaves little, so that a top rung close above it could miss what one look at it would
+        have met. Enough is kept for it to serve an error of the forecast; where it is far above, nothing is.
+        """
+        radius = math.log(2 / (_FIRST_PARTS[0] * self.level))
+        reserve = min(math.exp(-radius * max(top / (_LATE_ERROR * first) - 1, 0.0)), _MOST_RESERVE)
+        return reserve, 1 - math.log(1 - reserve) / radius
 
     def correct_needs(self, numbers: NDArray[Any], needs: Floats, failures: Floats) -> Floats:
         """Return the levels that cells need at unequal failure probabilities, from those that they need at equal ones."""
@@ -401,7 +418,7 @@ class _Rungs:
         parts = {True: checkpoint_parts(first=_FIRST_PARTS), False: checkpoint_parts()}
         left = {True: 1.0, False: 1.0}
         while waiting.any():
-            part = {forecast: next(each) for forecast, each in parts.items()}
+            part = {forecast: next(each) * (1 - plan.reserve * forecast) for forecast, each in parts.items()}
             for now, forecast in sorted(set(zip(rung[waiting].tolist(), plan.forecast[waiting].tolist(), strict=True))):
                 if gate.open(now) <= now:  # no more can be reserved: the ladder ends below
                     last = min(last, gate.last)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from expost.accuracy.interval import (
     HIGHEST_LEVEL,
     PILOT_SHARE,
+    FailureParts,
     RelativeRule,
     count_rungs,
     failure_parts,
@@ -40,11 +41,9 @@ _RESERVE = Fraction(1, 20)  # of the failure probability: for the intervals of c
 _RESERVED = tuple(Fraction(1 << place, 128) for place in range(6))
 _FIRST_REACH, _FIRST_FAILURE = 8, Fraction(9, 10)
 _LOWER_END = 1.0  # noise scales by which a group may be smaller than the pilot shows
-_STRICTER_SHARES = (
-    Fraction(1, 2),
-    Fraction(3, 10),
-    Fraction(1, 5),
-)  # wider ones are compared with them where groups are tiny
+# Of tiny groups other parts and stricter shares are compared: for so many groups, over so many plausible sizes of each.
+_LOWER_ENDS, _STRICTER_SHARES = (1.0, 0.0, 2.0, 4.0), tuple(Fraction(1, part) for part in (2, 3, 5, 10, 20))
+_COMPARED, _DRAWS, _FEW = 32, 64, 8.0
 _HOPELESS = 4.6  # noise scales: a cell out of reach by this much is given up (wrongly in 1 %, no promise depends on it)
 
 
@@ -170,27 +169,40 @@ class RelativeClimb:
             steps = tuple(Step(e, float(v) * unit, float(v - r) * unit, float(v + r) * unit) for e, v, r in shown)
         return ClimbResult(reading, rung, met, path.ladder, steps, pilot_cost=pilot_cost, paid=paid)
 
-    def _choose_share(self, guess: float, lower: float, sensitivity: Fraction, cap: Fraction) -> Fraction:
-        """Return the share to climb to: the one asked for, or a stricter one that the smallest group reaches earlier.
+    def _choose_parts(
+        self, guess: Floats, scale: float, sensitivity: Fraction, cap: Fraction
+    ) -> tuple[Fraction, FailureParts]:
+        """Return the share to climb to and the cells' parts of the failure probability, from what the pilot guesses.
 
-        A group of a few rows is within a wide share only once its noise is zero, and then a stricter rule, whose radii
-        are fewer noise scales, accepts at a lower rung. Shares above a half have by far the largest radii, so they are left
-        if the ``lower`` end of the smallest group says so, others if the ``guess`` does. Given the pilot the choice is a
-        constant.
+        A group of a few rows is within a wide share only once its noise is zero. A stricter rule, whose radii are fewer
+        noise scales, then accepts at a lower rung, and even parts are best for groups that cannot be told apart. So stricter
+        shares, and parts for groups that are more or less smaller than the pilot shows, are compared by what they would
+        cost on average over sizes that the pilot makes plausible. A looser target has all choices of a stricter one. Given
+        the pilot the choice is a constant.
         """
+        failure = float(self.certified_failure)
+
+        def parts_of(share: Fraction, below: float) -> FailureParts:
+            lower = np.maximum(guess - below * scale, 0.0)
+            return failure_parts(lower, float(share), failure, scale)
+
+        usual = parts_of(self.share, _LOWER_END)
+        smallest = np.argsort(guess)[:_COMPARED]
+        if not guess[smallest[0]] - _HOPELESS * scale < _FEW / float(self.share):
+            return self.share, usual
         shares = (self.share, *(each for each in _STRICTER_SHARES if each < self.share))
-        if len(shares) == 1:
-            return self.share
+        sizes = _plausible_sizes(guess[smallest], scale)
         ladder = relative_ladder(sensitivity, min(cap, Fraction(HIGHEST_LEVEL)))
-        rules = [relative_rule(share, self.certified_failure, signed=self.signed) for share in shares]
-        least = StoppingTable.of([RuleRange(math.inf, rules)], ladder, sensitivity).least.T
-
-        def first_rung(share: Fraction, size: float) -> int:
-            return int(np.append(least[shares.index(share)] <= size, True).argmax())
-
-        half = min(self.share, _STRICTER_SHARES[0])
-        chosen = half if first_rung(half, lower) < first_rung(self.share, lower) else self.share
-        return min((each for each in shares if each <= chosen), key=lambda each: first_rung(each, guess))
+        rates = np.array([float(level / sensitivity) for level in ladder])
+        best, found = math.inf, (self.share, usual)
+        for share in shares:
+            single = relative_rule(share, self.certified_failure, signed=self.signed)
+            for below in _LOWER_ENDS:
+                parts = parts_of(share, below)
+                bill = _average_bill(single, parts.parts[smallest], rates, sizes)
+                if bill < best * (1 - 1e-9):
+                    best, found = bill, (share, parts)
+        return found
 
     def rungs_to_check(
         self, release: GradualRelease, ladder: Ladder, sensitivity: Fraction, cap: Fraction, rule: RelativeRule
@@ -240,11 +252,7 @@ class RelativeClimb:
             if not last and least_rate(guess, share, failure) * pilot_share * scale > 1:
                 continue  # most rungs end here, without a search for the rate
             if last or predicted_rate(guess, share, failure) * pilot_share * scale <= 1:
-                # A group of a few rows may look larger by the pilot's noise, and a part that is too small is what
-                # costs most, so parts are sized by the lower end.
-                lower = np.maximum(guess - _LOWER_END * scale, 0.0)
-                chosen = self._choose_share(float(guess.min()), float(lower.min()), sensitivity, cap)
-                parts = failure_parts(lower, float(chosen), failure, scale)
+                chosen, parts = self._choose_parts(guess, scale, sensitivity, cap)
                 return level, chosen, tuple(parts.level(cell, self.certified_failure) for cell in range(cells))
         raise AssertionError("a ladder has a last rung")
 
@@ -326,6 +334,28 @@ class StoppingTable:
         met: NDArray[np.bool_] = accepted.any(axis=0) & (found <= given_up)
         decided = np.where(met, found, np.minimum(given_up, len(sizes) - 1)) + rungs.start
         return met, decided, bool((~met & (given_up == len(sizes))).any())
+
+
+def _plausible_sizes(guess: Floats, scale: float) -> Floats:
+    """Return sizes that noise of this scale could have shown as these guesses: one row per cell, always the same.
+
+    What lies below zero counts as zero, because declared groups without rows are common and cost most.
+    """
+    spread = (math.sqrt(5) - 1) / 2 * np.arange(1, len(guess) + 1)  # evenly spread places that differ from row to row
+    place = np.clip((spread[:, None] * np.arange(1, _DRAWS + 1) + 0.5 / _DRAWS) % 1, 1e-9, 1 - 1e-9)
+    noise = np.where(place < 0.5, np.log(2 * place), -np.log(2 * (1 - place)))
+    return np.asarray(np.rint(np.maximum(guess[:, None] + scale * noise, 0.0)))
+
+
+def _average_bill(rule: RelativeRule, parts: Floats, rates: Floats, sizes: Floats) -> float:
+    """Return the average rate at which all cells are accepted, over columns of plausible sizes, if no noise misleads."""
+    stops = np.zeros(sizes.shape, np.int64)
+    for part in np.unique(parts).tolist():
+        cells = parts == part
+        least = replace(rule, level=rule.level * part).least(noise_radii(rule.level * part, rates))
+        stops[cells] = np.searchsorted(-least, -sizes[cells])
+    top = np.append(rates, 2 * rates[-1])[stops.max(axis=0)]
+    return float(top.mean())
 
 
 def _three_digits(level: Fraction) -> Fraction:

@@ -126,6 +126,20 @@ def test_rules_that_leave_out_low_rungs_or_one_sign_miss_too_often(share: float,
     assert miss_probability(careless) > 0.05
 
 
+@pytest.mark.parametrize("share", ["3/10", "1/3", "1/2", "4/5"])
+def test_exact_thresholds_accept_as_soon_as_a_value_is_within_the_share_of_all_answers(share: str) -> None:
+    width, radii = Fraction(share), np.arange(1, 200)
+    rule = RelativeRule(float(width), 0.05, exact=width)
+
+    least = rule.least(radii)
+    values = rule.value(least, radii)
+
+    for radius, first, value in zip(radii.tolist(), least.tolist(), values.tolist(), strict=True):
+        assert all(abs(value - exact) <= width * exact for exact in (first - radius, first, first + radius))
+        # Lemma 1: one less has neither room around it nor a gap of one.
+        assert width * (first - 1) < min(radius * (1 + width), radius + Fraction(1, 2))
+
+
 def test_no_answer_of_a_count_below_zero_is_accepted() -> None:
     rule = relative_rule(Fraction(9, 10), Fraction(1, 20))
     noisy = -rule.least(rule.radii(RATES)) - 1

@@ -30,6 +30,8 @@ def session() -> Session:
 WRONG: dict[str, tuple[Any, str]] = {
     "statistic": (lambda s: s.price("maen", "age", within=1), "Did you mean 'mean'"),
     "statistic of another library": (lambda s: s.price("avg", "age", within=1), "Did you mean 'mean'"),
+    "misspelt statistic of another library": (lambda s: s.price("averge", "age", within=1), "Did you mean 'mean'"),
+    "long name of a statistic": (lambda s: s.price("standard-deviation", "age", within=1), "Did you mean 'std'"),
     "statistic with underscores": (lambda s: s.price("top_k", "city", 1, epsilon=1), "Did you mean 'top-k'"),
     "column": (lambda s: s.mean("agee", within=1), "Did you mean 'age'"),
     "capital": (lambda s: s.mean("Age", within=1), "Did you mean 'age'"),
@@ -52,6 +54,11 @@ WRONG: dict[str, tuple[Any, str]] = {
         lambda s: s.count(where="city > 3", epsilon=1),
         r'city is a text, 3 is a number.*types={"city": "real"}',
     ),
+    "flag that is a text": (
+        lambda s: s.count(where="city AND age > 3", epsilon=1),
+        r'types={"city": "boolean"}.*CAST\(city AS boolean\)',
+    ),
+    "text as a condition": (lambda s: s.count(where="city", epsilon=1), r'types={"city": "boolean"}'),
     "double quotes": (lambda s: s.count(where='city = "Rome"', epsilon=1), "Write a text in single quotes: 'Rome'"),
     "and of Python": (lambda s: s.count(where="age > 3 & age < 9", epsilon=1), "Write AND"),
     "at least": (lambda s: s.count(where="age => 3", epsilon=1), "Write >="),
@@ -168,3 +175,9 @@ def test_a_question_asked_again_in_vain_says_what_was_paid_before() -> None:
         TargetNotMet, match=r"was left after earlier questions. Paid epsilon .* Raise max_epsilon to continue"
     ):
         session.mean("age", within=0.01, max_epsilon=0.1)
+
+
+def test_a_method_of_another_library_is_answered_with_ours(session: Session) -> None:
+    for given, hint in (("hist", "'histogram'"), ("describe", "'summary'"), ("groupby", "Pass by=")):
+        with pytest.raises(AttributeError, match=hint):
+            getattr(session, given)
