@@ -30,7 +30,7 @@ def session() -> Session:
 WRONG: dict[str, tuple[Any, str]] = {
     "statistic": (lambda s: s.price("maen", "age", within=1), "Did you mean 'mean'"),
     "statistic of another library": (lambda s: s.price("avg", "age", within=1), "Did you mean 'mean'"),
-    "misspelt statistic of another library": (lambda s: s.price("averge", "age", within=1), "Did you mean 'mean'"),
+    "misspelt statistic of another library": (lambda s: s.price("averag", "age", within=1), "Did you mean 'mean'"),
     "long name of a statistic": (lambda s: s.price("standard-deviation", "age", within=1), "Did you mean 'std'"),
     "statistic with underscores": (lambda s: s.price("top_k", "city", 1, epsilon=1), "Did you mean 'top-k'"),
     "column": (lambda s: s.mean("agee", within=1), "Did you mean 'age'"),
