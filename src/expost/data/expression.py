@@ -396,7 +396,7 @@ class Operation(Expression):
             raise InvalidRequest(
                 f"Expected at most {_DEEPEST} operations inside each other", do="Derive a column for a part of it"
             )
-        # Views that name a column twice double its expression, so that a short text could take hours to read.
+        # Views that name a column twice double its expression, so the time to read a short text would have no limit.
         self.size = 1 + sum(argument.size for argument in arguments)
         if self.size > _LARGEST:
             raise InvalidRequest(

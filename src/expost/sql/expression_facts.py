@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -17,10 +18,12 @@ from expost.data.canonical_cell import canonical_batch
 from expost.data.evaluation import evaluate_cells
 from expost.data.expression import ColumnName, Literal, Operation, Plain, col
 
-__all__ = ["ExpressionFacts"]
+__all__ = ["LARGEST", "ExpressionFacts"]
 
 Ends = tuple[Fraction, Fraction]
 
+LARGEST = Fraction(sys.float_info.max)
+"""The largest limit of values: floats hold no larger ones."""
 _MOST_VALUES = 1000  # of a bounded whole number that can be grouped by without a list
 _BEYOND = Fraction(1, 10**9)  # as a part of a limit: what float arithmetic may be off
 _WHOLE = frozenset({"+", "-", "*", "%", "abs", "least", "greatest", "coalesce", "CASE"})
@@ -63,7 +66,14 @@ class ExpressionFacts:
         return self.kind(expression) in (Kind.INTEGER, Kind.BOOLEAN)
 
     def limits(self, expression: Expression) -> Ends | None:
-        """Return public limits of an expression's values by interval arithmetic, or None if there are none."""
+        """Return public limits of an expression's values by interval arithmetic, or None if there are none.
+
+        Limits that floats do not hold count as none: arithmetic that passes them is missing.
+        """
+        found = self._find_limits(expression)
+        return None if found is None or max(map(abs, found)) > LARGEST else found
+
+    def _find_limits(self, expression: Expression) -> Ends | None:
         if isinstance(expression, Literal):
             value = expression.value
             return None if not isinstance(value, int | float) else (Fraction(value),) * 2

@@ -11,7 +11,7 @@ from sqlglot import exp
 from expost.data import Expression
 from expost.data.expression import Literal, Operation, col
 from expost.data.unit_aggregate import UnitAggregate
-from expost.sql.expression_facts import ExpressionFacts
+from expost.sql.expression_facts import LARGEST, ExpressionFacts
 from expost.sql.refusal import Node, SourceText, check_arguments
 from expost.sql.relation import Relation, RelationColumn, ViewMemo, find_column
 from expost.sql.row_expression import RowReader
@@ -115,6 +115,7 @@ class _PersonAggregates:
         if declared is None and function == "sum" and ends is not None:
             low, high = ends
             ends = None if most is None else (min(low, low * most), max(high, high * most))
+            ends = None if ends is None or max(map(abs, ends)) > LARGEST else ends
         if ends is not None and declared is None:
             ends = tuple(map(float, ends)) if ends[0] < ends[1] else None
         if ends is None and function in ("sum", "mean"):
