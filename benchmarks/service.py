@@ -241,6 +241,7 @@ def time_bare(where: str, *, clients: int, questions: int, workers: int) -> dict
     port = free_port()
     place = ["--app-dir", str(Path(__file__).parent), "--port", str(port), "--workers", str(workers)]
     command = ["-m", "uvicorn", "service:bare_app", "--factory", *place, "--log-level", "warning", "--no-access-log"]
+    command += ["--timeout-worker-healthcheck", "120"]  # as in the command of the service
     with serving(command, port, "/openapi.json", **{BARE: where}) as server:
         result = put_load(server, write_row, clients=clients, questions=questions)
     del result["total"]

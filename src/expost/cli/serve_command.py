@@ -57,6 +57,7 @@ def serve(
 
 
 def _run_server(settings: ServiceSettings, path: Path, given: dict[str, Any], workers: int) -> None:
+    import inspect
     import json
     import os
 
@@ -65,6 +66,9 @@ def _run_server(settings: ServiceSettings, path: Path, given: dict[str, Any], wo
     scheme = "https" if settings.certificate else "http"
     err.print(f"serving at {scheme}://{settings.host}:{settings.port}", markup=False)
     os.environ["EXPOST_SERVICE"] = json.dumps({"path": str(path), **given})
+    # By default a worker that is silent for 5 seconds is killed. Imports take longer on a busy machine, so none would ever start.
+    name = "timeout_worker_healthcheck"  # of uvicorn 0.37 and later
+    patience: dict[str, Any] = {name: 120} if name in inspect.signature(uvicorn.run).parameters else {}
     uvicorn.run(
         "expost.service.worker:application",
         factory=True,
@@ -76,6 +80,7 @@ def _run_server(settings: ServiceSettings, path: Path, given: dict[str, Any], wo
         access_log=False,  # paths have names of datasets and jobs
         server_header=False,
         log_level="warning",
+        **patience,
     )
 
 
