@@ -9,6 +9,7 @@ from benchmarks.model_peers import describe_peer
 from benchmarks.page import Measured, Table, plain
 
 RATIO = Measured.ratio
+_GIVEN_UP = "*Given up*: runs that ended at epsilon 0.3 or less, because the score was not likely to be reached."
 
 
 def census_ways(numbers: Any) -> Table:
@@ -36,6 +37,7 @@ def model_table(numbers: Any, *, chosen: bool, reading: str) -> Table | None:
             continue
         measure = "R2" if each["measure"] == "r2" else each["measure"]
         oracle: Any = f"not up to {1:g}" if each["oracle"] is None else RATIO(each["oracle"])
+        ratio: Any = "" if each["oracle"] is None else RATIO(statistics.median(each["epsilons"]) / each["oracle"])
         rows.append(
             [
                 each["task"],
@@ -45,13 +47,16 @@ def model_table(numbers: Any, *, chosen: bool, reading: str) -> Table | None:
                 Measured.within(each["without privacy"], 0.003),
                 plain_score(each["asked"]),
                 f"{each['met']} of {each['runs']}",
+                each["out of reach"],
                 Measured.of_runs(each["epsilons"], 2),
                 oracle,
+                ratio,
                 *(describe_peer(each["peers"][name]) if name in each["peers"] else "" for name in peers),
             ]
         )
-    head = ["table", "rows x features", "score", "trivial", "without privacy", "asked", "met", "epsilon paid", "oracle"]
-    return Table(reading, [*head, *peers], rows) if rows else None
+    head = ["table", "rows x features", "score", "trivial", "without privacy", "asked", "met", "given up"]
+    paid = ["epsilon paid", "oracle", "paid / oracle"]
+    return Table(f"{reading} {_GIVEN_UP}", [*head, *paid, *peers], rows) if rows else None
 
 
 def plain_score(value: float) -> str:
@@ -66,7 +71,7 @@ def chosen_tables(numbers: Any) -> Table | None:
 
 def held_out_tables(numbers: Any) -> Table | None:
     """The tables that were held out."""
-    reading = "Tables that no constant was chosen on (`HELD_OUT`): run afterwards, with everything fixed."
+    reading = "Tables that no constant was chosen on (`HELD_OUT`, `FRESH`): run afterwards, with everything fixed."
     return model_table(numbers, chosen=False, reading=reading)
 
 

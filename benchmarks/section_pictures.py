@@ -63,6 +63,7 @@ def model_prices(numbers: Any, path: Path) -> None:
         *(
             (f"{NAMES.get(peer, peer)}, best epsilon known", {"color": color, "marker": marker, "linestyle": ""})
             for peer, (color, marker) in PEERS.items()
+            if any(peer in each["peers"] for each in numbers)
         ),
     ]
     handles = [axes.plot([], [], label=name, **look)[0] for name, look in looks]
