@@ -236,6 +236,11 @@ class OneOf(Generic[Model]):
             )
         asked = {name: getattr(self, name) for name in ("score", "max_epsilon", "delta", "failure_probability")}
         if tables:
+            if any(model.about == "population" for model in models):
+                raise InvalidRequest(
+                    "Expected models about the rows of the table: rows held out for a population test one model only",
+                    do="Leave about out, or fit one model",
+                )
             self._check_table_terms()
             copies = [clone(model).set_params(epsilon=self.epsilon, **asked) for model in models]
             return TableChoice(copies, self._check_levels())

@@ -183,6 +183,7 @@ def test_models_and_terms_that_do_not_belong_together_are_refused() -> None:
         (classifiers(), {**good, "epsilon": 1.0}, "one of them"),
         (classifiers(), {**good, "validation_share": 0.2}, "all rows"),
         (classifiers(), {**good, "fallback": 0}, "all rows"),
+        (classifiers(about="population"), good, "population test one model only"),
         ([Classifier(columns=GOOD), Classifier(columns=[(0, 100)])], good, "by name"),
         ([Classifier(columns=GOOD, method="newton")], {**good, "delta": 0}, "positive delta"),
     ]
