@@ -1,4 +1,4 @@
-"""How long accuracy-first fits take: ratios against scikit-learn in one run, interleaved, one BLAS thread, medians.
+"""How long accuracy-first fits take: ratios against scikit-learn in one run, interleaved, one BLAS thread, least processor times.
 
 ``--scale`` measures memory and long streams instead: the peak above a float32 matrix of 10^7 x 50, and a fit to 10^8 rows of
 Parquet that never holds more than a batch. Each runs in a process of its own, whose resident set is read at the end.
@@ -8,7 +8,6 @@ import argparse
 import json
 import multiprocessing
 import resource
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -42,7 +41,7 @@ def table(rows: int, width: int, *, signs: bool) -> tuple[np.ndarray, np.ndarray
 
 
 def seconds(fits: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Return the median processor time of each, all in turn so that a busy machine slows them alike."""
+    """Return the least processor time of each: what else the machine does can only add to it. All in turn."""
     times: dict[str, list[float]] = {name: [] for name in fits}
     for fit in fits.values():
         fit()
@@ -51,7 +50,7 @@ def seconds(fits: dict[str, Callable[[], object]], repeats: int) -> dict[str, fl
             start = time.process_time()
             fit()
             times[name].append(time.process_time() - start)
-    return {name: statistics.median(values) for name, values in times.items()}
+    return {name: min(values) for name, values in times.items()}
 
 
 def report(kind: str, plain: str, fits: dict[str, Callable[[], object]], repeats: int) -> list[dict[str, object]]:

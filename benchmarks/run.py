@@ -55,7 +55,7 @@ SHORT = {
     "census": "--runs 5",
     "embedded_engines": "--rows 1e4 1e5 3e5",
     "levels": "--runs 300",
-    "learning": "--repeats 3",
+    "learning": "--repeats 9",
     "ledger": "--rounds 5 --clients 8 --seconds 4 --lengths 1000",
     "pure_models": "--runs 3",
     "service_timing": "--questions 300",

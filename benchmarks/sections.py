@@ -213,7 +213,9 @@ def fit_times(numbers: Any) -> Table:
             [f"{each['problem']}, {each['fit']}", f"{1000 * each['seconds']:.0f}", CLOCK(ratio) if ratio else ""]
         )
     return Table(
-        "Processor time: medians, one thread, interleaved.", ["fit", "milliseconds", "times scikit-learn"], rows
+        "Least processor time of the runs, one thread, interleaved.",
+        ["fit", "milliseconds", "times scikit-learn"],
+        rows,
     )
 
 
