@@ -303,6 +303,7 @@ def main(given: list[str] | None = None) -> None:
     parser.add_argument("--only", nargs="+", default=list(CASES), choices=list(CASES))
     parser.add_argument("--json")
     parser.add_argument("--picture")
+    parser.add_argument("--more", type=Path, help="the JSON of another run, whose lines are added: long runs in parts")
     parser.add_argument("--folder", help="where tables are written; the system's folder of temporary files by default")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     chosen = parser.parse_args(given)
@@ -317,6 +318,9 @@ def main(given: list[str] | None = None) -> None:
     ]
     with tempfile.TemporaryDirectory(dir=chosen.folder) as folder:
         found = measure_sizes(chosen.only, sizes, Path(folder))
+    if chosen.more:
+        earlier = json.loads(chosen.more.read_text(encoding="utf-8"))
+        found += earlier.get("numbers", earlier)["found"]
     ratios = find_ratios(found)
     for name, ratio in ratios.items():
         print(f"{name}: {ratio:.2f}x processor time")
