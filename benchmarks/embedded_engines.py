@@ -279,15 +279,18 @@ def find_slopes(found: list[dict[str, Any]], along: str = "rows") -> dict[str, f
 
 def draw_growth(found: list[dict[str, Any]], path: str) -> None:
     """Draw processor time and peak memory against rows, both on logarithmic scales."""
+    from matplotlib import colormaps
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10, 4.2), layout="constrained")
+    figure, colors = Figure(figsize=(10, 4.2), layout="constrained"), colormaps["tab20"].colors  # type: ignore[attr-defined]
     axes = figure.subplots(1, 2)
     for axis, key, label in ((axes[0], "cpu", "processor seconds"), (axes[1], "peak_mb", "peak memory, MB")):
-        for name in dict.fromkeys(each["case"] for each in found):
+        for place, name in enumerate(dict.fromkeys(each["case"] for each in found)):
             own = sorted((each["rows"], each[key]) for each in found if each["case"] == name)
             style = "--" if name.startswith("plain") else "-"
-            axis.loglog(*zip(*own, strict=True), style, marker="o", markersize=3, label=name)
+            axis.loglog(
+                *zip(*own, strict=True), style, marker="o", markersize=3, color=colors[place % len(colors)], label=name
+            )
         axis.set_xlabel("rows")
         axis.set_ylabel(label)
         axis.grid(visible=True, which="major", alpha=0.3)
@@ -303,6 +306,7 @@ def main(given: list[str] | None = None) -> None:
     parser.add_argument("--only", nargs="+", default=list(CASES), choices=list(CASES))
     parser.add_argument("--json")
     parser.add_argument("--picture")
+    parser.add_argument("--more", type=Path, help="the JSON of another run, whose lines are added: long runs in parts")
     parser.add_argument("--folder", help="where tables are written; the system's folder of temporary files by default")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     chosen = parser.parse_args(given)
@@ -317,6 +321,9 @@ def main(given: list[str] | None = None) -> None:
     ]
     with tempfile.TemporaryDirectory(dir=chosen.folder) as folder:
         found = measure_sizes(chosen.only, sizes, Path(folder))
+    if chosen.more:
+        earlier = json.loads(chosen.more.read_text(encoding="utf-8"))
+        found += earlier.get("numbers", earlier)["found"]
     ratios = find_ratios(found)
     for name, ratio in ratios.items():
         print(f"{name}: {ratio:.2f}x processor time")
