@@ -103,8 +103,8 @@ def test_wide_shares_of_tiny_groups_cost_no_more_than_stricter_ones(counts: list
             found.append(float(result.cost))
         bills.append(float(np.mean(found)))
 
-    # Levels are powers of 1.1 and the pilot of a wider share is smaller, so one rung more is within the law.
-    assert all(wider <= 1.13 * min(bills[: place + 1]) for place, wider in enumerate(bills))
+    # The pilot of a wider share is smaller and cannot tell empty groups from small ones, which costs up to a sixth.
+    assert all(wider <= 1.2 * min(bills[: place + 1]) for place, wider in enumerate(bills))
 
 
 def test_a_sum_of_units_with_many_rows_does_not_pay_for_rounding() -> None:

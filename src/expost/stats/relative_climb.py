@@ -194,14 +194,14 @@ class RelativeClimb:
         sizes = _plausible_sizes(guess[smallest], scale)
         ladder = relative_ladder(sensitivity, min(cap, Fraction(HIGHEST_LEVEL)))
         rates = np.array([float(level / sensitivity) for level in ladder])
-        best, found = math.inf, (self.share, usual)
+        cheapest, found = math.inf, (self.share, usual)
         for share in shares:
             single = relative_rule(share, self.certified_failure, signed=self.signed)
             for below in _LOWER_ENDS:
                 parts = parts_of(share, below)
-                bill = _average_bill(single, parts.parts[smallest], rates, sizes)
-                if bill < best * (1 - 1e-9):
-                    best, found = bill, (share, parts)
+                bill = _average_log_rate(single, parts.parts[smallest], rates, sizes)
+                if bill < cheapest - 1e-9:
+                    cheapest, found = bill, (share, parts)
         return found
 
     def rungs_to_check(
@@ -347,15 +347,18 @@ def _plausible_sizes(guess: Floats, scale: float) -> Floats:
     return np.asarray(np.rint(np.maximum(guess[:, None] + scale * noise, 0.0)))
 
 
-def _average_bill(rule: RelativeRule, parts: Floats, rates: Floats, sizes: Floats) -> float:
-    """Return the average rate at which all cells are accepted, over columns of plausible sizes, if no noise misleads."""
+def _average_log_rate(rule: RelativeRule, parts: Floats, rates: Floats, sizes: Floats) -> float:
+    """Return how expensive it is on average to accept all cells, over columns of plausible sizes, if no noise misleads.
+
+    Logarithms of rates are averaged: by the rates themselves a rare empty group, at a thousand times the rate, would decide.
+    """
     stops = np.zeros(sizes.shape, np.int64)
     for part in np.unique(parts).tolist():
         cells = parts == part
         least = replace(rule, level=rule.level * part).least(noise_radii(rule.level * part, rates))
         stops[cells] = np.searchsorted(-least, -sizes[cells])
     top = np.append(rates, 2 * rates[-1])[stops.max(axis=0)]
-    return float(top.mean())
+    return float(np.log(top).mean())
 
 
 def _three_digits(level: Fraction) -> Fraction:
