@@ -364,7 +364,7 @@ class _Rungs:
     def reserve_last(self, first: float, top: float) -> tuple[float, float]:
         """Return the part of the failure probability to keep for the top rung, and by how much that raises first checkpoints.
 
-        A first checkpoint that misses leaves little, so that a top rung close above it could miss what one look at it would
+        A first checkpoint that misses leaves little, so that a top rung close above it could miss what a single checkpoint there would
         have met. Enough is kept for it to serve an error of the forecast; where it is far above, nothing is.
         """
         radius = math.log(2 / (_FIRST_PARTS[0] * self.level))
