@@ -134,10 +134,14 @@ Counts = tuple[NDArray[np.intp], ...]  # hits per cell, on the likely side and o
 
 @dataclass(frozen=True)
 class Partition:
-    """A numbering of outcomes: ``cells`` maps each row of a table of outcomes to one of ``count`` cells."""
+    """A numbering of outcomes: ``find`` maps each row of a table of at least one outcome to one of ``count`` cells."""
 
     count: int
-    cells: Callable[[NDArray[np.float64]], NDArray[np.intp]] = field(repr=False)
+    find: Callable[[NDArray[np.float64]], NDArray[np.intp]] = field(repr=False)
+
+    def cells(self, values: NDArray[np.float64]) -> NDArray[np.intp]:
+        """Return the cell of each outcome. There may be none: a cut of bills may hold no run of one half."""
+        return self.find(values) if len(values) else np.zeros(0, dtype=np.intp)
 
 
 def partitions(left: NDArray[np.float64], right: NDArray[np.float64], features: Features | None) -> Iterator[Partition]:
