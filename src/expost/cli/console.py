@@ -112,7 +112,7 @@ def print_price(price: Any, *, as_json: bool) -> None:
     if as_json:
         likely = None if price.likely is None else price.likely.to_json()
         quote = {"question": price.question, "worst_case": price.worst_case.to_json(), "likely": likely}
-        more = {"above_cap": price.above_cap, "account_note": price.account_note}
+        more = {"above_cap": price.above_cap, "account_note": price.account_note, "filter_note": price.filter_note}
         emit(quote | {name: text for name, text in more.items() if text})
     else:
         out.print(str(price), markup=False)

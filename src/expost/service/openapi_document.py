@@ -24,7 +24,14 @@ _RELEASE = {
 }
 _PRICE = {
     **{"question": "count of rows", "worst_case": _EPSILON, "likely": _EPSILON, "above_cap": "", "account_note": None},
-    **{"worst_case_text": "epsilon 0.1", "margin": "", "supposed": "", "text": "count of rows: at most epsilon 0.1"},
+    **{
+        "worst_case_text": "epsilon 0.1",
+        "margin": "",
+        "supposed": "",
+        "noise": "",
+        "filter_note": "",
+        "text": "count of rows: at most epsilon 0.1",
+    },
 }
 _STATE = {
     "job": _JOB,

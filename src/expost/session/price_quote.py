@@ -50,6 +50,8 @@ class PriceQuote:
         How good a model must be for its test to accept it, for a fit to a score with a known number of rows.
     supposed : str, default ""
         What a guess of one number was taken for, where it could be meant otherwise.
+    filter_note : str, default ""
+        Which constants of the filter are none of the public categories of their column.
 
     Examples
     --------
@@ -65,6 +67,7 @@ class PriceQuote:
     noise: str = field(default="", kw_only=True)
     margin: str = field(default="", kw_only=True)
     supposed: str = field(default="", kw_only=True)
+    filter_note: str = field(default="", kw_only=True)
 
     def __str__(self) -> str:
         guess = "no earlier receipt to guess from" if self.likely is None else f"probably about {self.likely}"
@@ -72,14 +75,17 @@ class PriceQuote:
         note = "" if self.account_note is None else f"; {self.account_note}"
         noise = f"; {self.noise}" if self.noise else ""
         supposed = f"; {self.supposed}" if self.supposed else ""
-        return f"{self.question}: at most {self.worst_case}, {guess}{supposed}{above}{noise}{note}" + (
-            f"\n{self.margin}" if self.margin else ""
-        )
+        first = f"{self.question}: at most {self.worst_case}, {guess}{supposed}{above}{noise}{note}"
+        return "\n".join(each for each in (first, self.filter_note, self.margin) if each)
 
     def _repr_html_(self) -> str:
         likely = "no earlier receipt to guess from" if self.likely is None else str(self.likely)
         lines = [("at most", str(self.worst_case)), ("probably about", likely)]
-        lines += [("note", text) for text in (self.supposed, self.above_cap, self.account_note, self.margin) if text]
+        lines += [
+            ("note", text)
+            for text in (self.supposed, self.above_cap, self.account_note, self.filter_note, self.margin)
+            if text
+        ]
         return html_table(("price of", self.question), lines)
 
 

@@ -34,8 +34,10 @@ from expost.core import (
 from expost.core.captured_fit import capture_fit
 from expost.core.release import draw_picture
 from expost.core.table_text import html_table
-from expost.data import Dataset
+from expost.data import Dataset, Expression
+from expost.data.filter_note import describe_unlisted
 from expost.data.source_identity import SourceIdentity
+from expost.data.sql_expression import parse_sql
 from expost.ledger import Hold, Ledger, LedgerHistory, Protected, open_ledger
 from expost.ledger.known_source import check_reason
 from expost.ledger.ledger_account import LARGEST_QUESTION_CAP, check_budget, check_name, check_question_cap
@@ -442,6 +444,8 @@ class Session(StatisticMethods, SqlMethods):
             return self.ask(query, request_id=request_id, keep=keep)
         cap = _default_cap(query) if cap is None else cap
         notes = {} if cap is None else {"question cap": cap.note}
+        if filtered := self._note_filter(query):
+            notes["filter"] = filtered
         if len(self.dataset.tables) > 1:
             notes["tables"] = (
                 f"{', '.join(self.dataset.tables)}: one {self.dataset.unit.column} is one person in all of them"
@@ -635,6 +639,7 @@ class Session(StatisticMethods, SqlMethods):
             account_note=note,
             noise=noise,
             supposed=supposed,
+            filter_note=self._note_filter(query),
         )
 
     @explain_arguments
@@ -742,6 +747,15 @@ class Session(StatisticMethods, SqlMethods):
         margin = describe_margin(estimator, plan, expect)
         note = self._account_note(plan.worst_case)
         return PriceQuote(question, plan.worst_case, likely, account_note=note, margin=margin)
+
+    def _note_filter(self, query: Any) -> str:
+        """Return what the filter of a query compares with a constant that the description does not list."""
+        condition = getattr(query, "where", None)
+        try:
+            parsed = parse_sql(condition) if isinstance(condition, str) else condition
+        except InvalidRequest:
+            return ""  # the plan says what is wrong
+        return describe_unlisted(parsed, self.dataset.categories) if isinstance(parsed, Expression) else ""
 
     def _account_note(self, worst_case: Loss) -> str | None:
         """Return what the dataset's account would do with a charge, if it counts another adjacency than this session."""

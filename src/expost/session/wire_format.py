@@ -116,6 +116,8 @@ def encode_price(price: PriceQuote) -> dict[str, Any]:
         "worst_case_text": str(price.worst_case),
         "margin": price.margin,
         "supposed": price.supposed,
+        "noise": price.noise,
+        "filter_note": price.filter_note,
         "text": str(price),
     }
 
@@ -131,6 +133,8 @@ def decode_price(data: Mapping[str, Any]) -> PriceQuote:
         account_note=data["account_note"],
         margin=data.get("margin", ""),
         supposed=data.get("supposed", ""),
+        noise=data.get("noise", ""),
+        filter_note=data.get("filter_note", ""),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from fractions import Fraction
@@ -14,6 +15,7 @@ import pytest
 import expost
 from expost import BudgetExceeded, Dataset, InvalidRequest, Session, TargetNotMet
 from expost.core.errors import show_value
+from expost.data import col
 from expost.noise import SeededBits
 
 
@@ -79,6 +81,27 @@ def test_a_mistake_is_answered_with_the_fix(wrong: str, session: Session) -> Non
     ask, message = WRONG[wrong]
     with pytest.raises(InvalidRequest, match=message):
         ask(session)
+
+
+@pytest.mark.parametrize(
+    ("where", "note"),
+    [
+        ("city = 'rome'", r"'rome' is none of the categories of city. Did you mean 'Rome'\?"),
+        ("age > 3 AND NOT city IN ('Rome', 'Paris')", "'Paris' is none of the categories of city.$"),
+        (col("city") != "Olso", "'Olso'.* Did you mean 'Oslo'"),
+        ("decade = 31", "31 is none of the categories of decade.$"),
+        ("job = 'y' OR city = 'Rome'", ""),
+    ],
+)
+def test_a_constant_that_is_no_category_is_told_before_and_on_the_receipt(
+    session: Session, where: Any, note: str
+) -> None:
+    session = Session(session.dataset.derive(decade="age / 10", categories=range(10)), budget=50)
+    told = session.price("count", where=where, epsilon=0.1).filter_note
+    release = session.count(where=where, epsilon=0.1)
+
+    assert re.search(note, told) if note else told == ""
+    assert release.receipt.terms.get("filter", "") == told
 
 
 def test_a_name_that_a_session_does_not_have_is_explained(session: Session) -> None:
