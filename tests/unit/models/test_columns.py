@@ -104,7 +104,9 @@ def test_tables_of_every_kind_are_predicted_alike(name):
             assert model.predict(table(FRAME)).tolist() == expected.tolist()
             assert model.score(table(FRAME), target) == score
         # Tables without names have their width checked.
-        assert model.predict(ROWS[:9].tolist()).tolist() == expected[:9].tolist()
+        # Products of fewer rows may differ in their last bits.
+        few = model.predict(ROWS[:9].tolist())
+        assert few.tolist() == pytest.approx(expected[:9].tolist(), rel=1e-12, abs=1e-15)
         assert model.predict(scipy.sparse.csr_array(ROWS)).tolist() == expected.tolist()
         with pytest.raises(expost.InvalidRequest, match="3 features"):
             model.predict(ROWS[:, :3])

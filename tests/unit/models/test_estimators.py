@@ -564,7 +564,7 @@ def test_few_rows_are_fitted_by_output_perturbation_where_the_objective_cannot_b
     [
         LogisticRegression(epsilon=1.0, classes=1, feature_bound=1.0),
         LogisticRegression(epsilon=1.0, classes=(0, 1), bounds=1),
-        LogisticRegression(epsilon=1.0, classes=(0, 1), bounds=[1, 2]),
+        LogisticRegression(epsilon=1.0, classes=(0, 1), bounds=[1, 2, 3]),
         LogisticRegression(epsilon=1.0, classes=(0, 1), method=[], feature_bound=1.0),
         Ridge(epsilon=1.0, feature_norm=[], feature_bound=1.0, target_bounds=1.0),
         Ridge(epsilon=1.0, method=[], feature_bound=1.0, target_bounds=1.0),

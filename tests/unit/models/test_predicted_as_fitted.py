@@ -143,7 +143,7 @@ def spied_totals(monkeypatch):
 
     def spied(self, rule, margin):
         sealed = score(self, rule, margin)
-        seen.append((rule, unseal(sealed) + margin, len(self._validation[0])))
+        seen.append((rule, unseal(sealed) + margin, len(self._validation)))
         return sealed
 
     monkeypatch.setattr(LinearLearner, "score", spied)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -298,8 +299,10 @@ def _gaussian_share(epsilon: Fraction, delta: Fraction, parts: int) -> Fraction:
 
 
 def _read_measured(receipt: Receipt) -> tuple[str, float]:
-    """Return the main measure of a receipt as a text, and as a number of which more is better."""
+    """Return the main measure of a receipt as a text, and as a number of which more is better; the worst if it is hidden."""
     label, text = next((name, str(each)) for name, each in receipt.terms.items() if name.startswith("measured "))
-    value = float(text.split(" ")[0])
     measure = label.removeprefix("measured ")
+    if " ± " not in text:
+        return f"{measure} {text}", -math.inf
+    value = float(text.split(" ")[0])
     return f"{measure} {text}", -value if measure in _LOSSES else value

@@ -1,8 +1,10 @@
 """One of several models of a table is fitted under one bill: the first that reaches a score, or the best at an epsilon."""
 
 import contextlib
+import math
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -51,6 +53,14 @@ def test_at_a_given_epsilon_every_model_has_a_share_and_the_best_one_is_kept() -
     assert 0.499 < receipt.epsilon <= 0.5
     assert receipt.terms["scores of the settings"].count("accuracy") == 2
     assert receipt.achieved is not None and receipt.achieved <= model.score(TABLE, np.asarray(AGE > 50))
+
+
+def test_a_score_that_is_hidden_by_the_noise_is_the_worst() -> None:
+    def read(text: str) -> tuple[str, float]:
+        return table_search._read_measured(SimpleNamespace(terms={"way": "newton", "measured accuracy": text}))  # type: ignore[arg-type]
+
+    assert read("hidden by the noise") == ("accuracy hidden by the noise", -math.inf)
+    assert read("1 ± 0.4 (noise carried it beyond)")[1] == 1
 
 
 def test_the_best_regression_has_the_smallest_error() -> None:
