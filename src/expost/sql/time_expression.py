@@ -183,7 +183,7 @@ def as_moment(value: Expression, dialect: str = "duckdb") -> Literal | None:
     """Return the time that a text constant spells, or None. Only DuckDB reads an offset from UTC in a time without a zone.
 
     >>> as_moment(Literal("2024-01-31 12:30:00+02")), as_moment(Literal("31.1.2024"))
-    (TIMESTAMP '2024-01-31 10:30:00', None)
+    (TIMESTAMP '2024-01-31T10:30:00', None)
     """
     if not isinstance(value, Literal) or not isinstance(value.value, str):
         return None
