@@ -37,7 +37,11 @@ def errors_at_equal_epsilon(numbers: Any) -> Table | None:
     given = numbers.get("root mean squared errors at epsilon 0.05")
     if not given:
         return None
-    columns = list(dict.fromkeys(name for each in given for name in each))
+    # Kept numbers are sorted by name: ours come first here.
+    names = sorted(
+        {name for each in given for name in each} - {"statistic"}, key=lambda name: ("expost" not in name, name)
+    )
+    columns = ["statistic", *names]
     rows = [
         [each["statistic"], *("" if (error := each.get(name)) is None else RATIO(error, 3) for name in columns[1:])]
         for each in given
