@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -77,12 +77,13 @@ class StreamedRows:
     code: TargetCode
     secret: bytes = field(repr=False)
 
-    def sum(self, function: Callable[[Iterable[RowBlock]], T]) -> T:
-        """Return the sum that a function makes of the rows, in parts that are added. It can be pickled."""
+    def sum(self, function: Callable[[Iterable[RowBlock]], NDArray[Any]]) -> NDArray[Any]:
+        """Return the exact sum that a function makes of the rows, in parts that are added. It can be pickled."""
         encoded = _EncodedChunks(self.grid, self.code, function)
         if self.source.reduce is None:
             return encoded(_read_chunks(self.source, self.secret))
-        return self.source.reduce(encoded, operator.add, self.secret)
+        # A part of few rows is summed in 32 bits, which several parts together would exceed.
+        return self.source.reduce(encoded, partial(np.add, dtype=np.int64), self.secret)
 
     def __repr__(self) -> str:
         return "<rows of a private table>"
