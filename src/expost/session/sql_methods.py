@@ -74,6 +74,8 @@ class SqlMethods:
     def _own_receipts(self) -> Iterator[Receipt]: ...
     @abstractmethod
     def _account_note(self, worst_case: Loss) -> str | None: ...
+    @abstractmethod
+    def _note_filter(self, query: Any) -> str: ...
 
     def _read_sql(
         self,
@@ -214,8 +216,14 @@ class SqlMethods:
         parts = sql.price_parts(plan)
         climbs = any(part.climbs for part in parts)
         likely = guess_bill(plan.worst_case, query.target, self._own_receipts(), climbs=climbs, question=query.question)
-        note = self._account_note(plan.worst_case)
-        quote = PriceQuote(query.question, plan.worst_case, likely, above_cap=above, account_note=note)
+        quote = PriceQuote(
+            query.question,
+            plan.worst_case,
+            likely,
+            above_cap=above,
+            account_note=self._account_note(plan.worst_case),
+            filter_note=self._note_filter(query),
+        )
         return sql.StatementPrice(quote, parts, sql.describe_unit(dataset), statement.groups)
 
 

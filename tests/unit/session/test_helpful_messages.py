@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 import subprocess
 import sys
@@ -91,17 +92,26 @@ def test_a_mistake_is_answered_with_the_fix(wrong: str, session: Session) -> Non
         (col("city") != "Olso", "'Olso'.* Did you mean 'Oslo'"),
         ("decade = 31", "31 is none of the categories of decade.$"),
         ("job = 'y' OR city = 'Rome'", ""),
+        ("date_trunc('year', day) = DATE '1970-01-01' AND first = DATE '1970-01-01' AND first <> '1970-01-01'", ""),
     ],
 )
 def test_a_constant_that_is_no_category_is_told_before_and_on_the_receipt(
     session: Session, where: Any, note: str
 ) -> None:
     session = Session(session.dataset.derive(decade="age / 10", categories=range(10)), budget=50)
+    session = session.view(session.dataset.derive(first="day", categories=[datetime.date(1970, 1, 1)]))
     told = session.price("count", where=where, epsilon=0.1).filter_note
     release = session.count(where=where, epsilon=0.1)
 
     assert re.search(note, told) if note else told == ""
     assert release.receipt.terms.get("filter", "") == told
+
+
+def test_a_statement_with_a_constant_that_is_no_category_says_so(session: Session) -> None:
+    statement = "SELECT COUNT(*) FROM diamonds WHERE city = 'rome' WITH EPSILON 0.1"
+
+    assert "Did you mean 'Rome'?" in str(session.sql_price(statement))
+    assert "Did you mean 'Rome'?" in session.sql(statement).receipt.terms["filter"]
 
 
 def test_a_name_that_a_session_does_not_have_is_explained(session: Session) -> None:
